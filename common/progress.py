@@ -4,9 +4,10 @@ import contextlib
 import dataclasses
 import logging
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator
+
+from ctrpipe.common.lines import say
 
 _started = time.monotonic()
 # `setLevel(logging.WARNING)` of this logger or of "ctrpipe" silences progress, and a handler of your own keeps it.
@@ -49,7 +50,7 @@ class _Lines(logging.Handler):
         if _draw:
             _draw(update)
         else:
-            print(update.line, file=sys.stderr, flush=True)
+            say(update.line, err=True)
 
 
 def _is_wanted(record: logging.LogRecord) -> bool:

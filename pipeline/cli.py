@@ -21,6 +21,7 @@ from ctrpipe.common.errors import InputError, causes, without_secrets
 from ctrpipe.common.exit_codes import INTERRUPTED, MISTAKE, NO_READER
 from ctrpipe.common.extras import BASE, COMMANDS, require
 from ctrpipe.common.interrupt import interrupts_delivered
+from ctrpipe.common.lines import say
 from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.printable import printable
 from ctrpipe.pipeline.commands.options import repeat_for_files
@@ -78,7 +79,7 @@ class CommandGroup(click.Group):
             with interrupts_delivered():
                 return super().invoke(context)
         except InputError as error:
-            click.echo(f"ctrpipe: {printable(without_secrets(str(error)))}", err=True)
+            say(f"ctrpipe: {printable(without_secrets(str(error)))}", err=True)
             context.exit(MISTAKE)
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
@@ -89,7 +90,7 @@ class CommandGroup(click.Group):
             if not _is_interrupt(error):
                 context.exit(_report(error))
             again = "; the same command again goes on from here" if context.invoked_subcommand in RESUMED else ""
-            click.echo(f"ctrpipe: interrupted{again}", err=True)
+            say(f"ctrpipe: interrupted{again}", err=True)
             context.exit(INTERRUPTED)
 
 
@@ -100,7 +101,7 @@ def _report(error: BaseException) -> int:
     from ctrpipe.common.failures import explain  # lazy: only needed after a failure
 
     text, code = explain(error)
-    click.echo(f"ctrpipe: {printable(without_secrets(text))}", err=True)
+    say(f"ctrpipe: {printable(without_secrets(text))}", err=True)
     return code
 
 

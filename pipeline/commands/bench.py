@@ -10,6 +10,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.exit_codes import INTERRUPTED
 from ctrpipe.common.extras import require
 from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.lines import say
 from ctrpipe.common.output_folder import check_output
 from ctrpipe.common.processes import python_command, run_in_new_process
 from ctrpipe.common.progress import announce
@@ -48,7 +49,9 @@ def bench() -> None:
 @click.option("--papers/--no-papers", default=None, help="Measure by the methods of Hiformer and BERT4CTR.")
 @click.option("--bars", is_flag=True, help="Set the ratios beside the bars that ctrpipe's own server is held to.")
 @click.option("--server-flag", "flags", multiple=True, help="A flag of the local server; repeatable.")
-@click.option("--output", type=PATH, default=pathlib.Path("runs/benchmarks/latency"), show_default=True)
+@click.option(
+    "--output", type=PATH, default=pathlib.Path("runs/benchmarks/latency"), show_default=True, help="Result folder."
+)
 def latency(
     target: str,
     grpc: str | None,
@@ -107,7 +110,7 @@ def latency(
         comparison = measure_beside(models[0], data, settings, SERVE, other, target, grpc, flags, announce)
         written = write_comparison(comparison, output)
         show_comparison(comparison)
-        click.echo(f"Written to {written}")
+        say(f"Written to {written}")
         click.echo(json.dumps(summary(comparison)))
         sys.exit(INTERRUPTED if comparison["interrupted"] else 0)
     if not models:
@@ -124,7 +127,7 @@ def latency(
     report = measure_latency(models, data, settings, SERVE, target, grpc, flags, baseline, announce, bars)
     paths = write(report, output)
     show(report)
-    click.echo(f"Written to {', '.join(map(str, paths))}")
+    say(f"Written to {', '.join(map(str, paths))}")
     click.echo(json.dumps(last_line(report)))
     if report["interrupted"]:
         sys.exit(INTERRUPTED)

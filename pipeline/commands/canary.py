@@ -9,6 +9,7 @@ import click
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.lines import say
 from ctrpipe.pipeline.commands.options import PATH
 
 if TYPE_CHECKING:
@@ -52,9 +53,10 @@ def canary(
     Clients use a label of MODEL, such as stable or canary, to select a version.
 
     \b
-      ctrpipe canary ctr --model_config_file models.config                         show the labels
-      ctrpipe canary ctr stable=12 canary=13 --model_config_file ... --grpc ...    load 13, then move canary to it
-      ctrpipe canary ctr --rollback --model_config_file ... --grpc ...             undo the last change
+    Show the labels; load 13 and then move canary to it; undo the last change:
+      ctrpipe canary ctr --model_config_file models.config
+      ctrpipe canary ctr stable=12 canary=13 --model_config_file ... --grpc ...
+      ctrpipe canary ctr --rollback --model_config_file ... --grpc ...
 
     A label moves only after its version is AVAILABLE on the server. From then on, the server keeps all versions with a
     current or previous label, and loads a newly pushed version only when a label names it.
@@ -62,8 +64,9 @@ def canary(
     Without --grpc, the server must poll the file itself (--model_config_file_poll_wait_seconds).
 
     \b
-      ctrpipe canary ctr stable=12 --inference_service service.yaml              then kubectl apply -f service.yaml
-      ctrpipe canary ctr canary=13 --share 10 --inference_service service.yaml   KServe sends 10% of the requests to 13
+    With KServe, before `kubectl apply -f service.yaml`; version 13 gets 10%:
+      ctrpipe canary ctr stable=12 --inference_service service.yaml
+      ctrpipe canary ctr canary=13 --share 10 --inference_service service.yaml
     """
     if rollback and (assignments or remove or share is not None):
         raise InputError("--rollback takes no labels: it undoes the last change")
@@ -92,7 +95,7 @@ def canary(
         previous = labels.previous()
         _show(config, client)
         if previous is not None:
-            click.echo(f"--rollback: {_in_words(previous)}")
+            say(f"--rollback: {_in_words(previous)}")
 
 
 def _roll_out(
@@ -112,13 +115,13 @@ def _roll_out(
         for name, version in sorted(rollout.labels.items()):
             click.echo(f"{name}\t{version}\t{rollout.share_of(name)}%")
     else:
-        click.echo("no labels: the newest version is served")
+        say("no labels: the newest version is served")
     if previous := service.previous():
         labels = (
             f"{name}={version} ({previous.share_of(name)}%)" if name == "canary" else f"{name}={version}"
             for name, version in sorted(previous.labels.items())
         )
-        click.echo(f"--rollback: {' '.join(labels)}")
+        say(f"--rollback: {' '.join(labels)}")
     if rollback or moved or remove:
         click.echo(f"kubectl apply -f {file}")
 
@@ -159,8 +162,8 @@ def _show(config: "ModelConfig", client: "ModelClient | None") -> None:
         state = f"\t{states.get(version, 'not known')}" if client else ""
         click.echo(f"{name}\t{version}{state}")
     if not config.version_labels:
-        click.echo("no labels")
-    click.echo(f"policy: {_policy(config)}")
+        say("no labels")
+    say(f"policy: {_policy(config)}")
 
 
 def _policy(config: "ModelConfig") -> str:

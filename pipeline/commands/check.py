@@ -5,7 +5,9 @@ import sys
 
 import click
 
+from ctrpipe.common.command_lines import command_name, next_steps
 from ctrpipe.common.exit_codes import MISTAKE
+from ctrpipe.common.lines import say
 from ctrpipe.pipeline.commands.options import PATH
 from ctrpipe.pipeline.commands.run import DATA_HELP
 
@@ -28,12 +30,14 @@ def check(config: pathlib.Path, data: tuple[str, ...], settings: tuple[str, ...]
     loaded = load_config(config, settings)
     findings = check_log(loaded, list(data) or loaded.data.paths)
     for text in findings.notes:
-        click.echo(f"Note:  {text}")
+        say(f"Note:  {text}")
     for text in findings.divided:
-        click.echo(text)
+        say(text)
     for text in findings.errors:
-        click.echo(f"Error: {text}")
+        say(f"Error: {text}")
     counts = f"{len(findings.errors)} errors, {len(findings.notes)} notes"
-    click.echo(f"{findings.read[0].upper()}{findings.read[1:]}; {counts}")
+    say(f"{findings.read[0].upper()}{findings.read[1:]}; {counts}")
     if findings.errors:
         sys.exit(MISTAKE)
+    options = [("--data", one) for one in data] + [("--set", one) for one in settings]
+    click.echo(next_steps([command_name(), "run", str(config), *(part for option in options for part in option)]))

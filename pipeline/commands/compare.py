@@ -4,6 +4,7 @@ import pathlib
 
 import click
 
+from ctrpipe.common.lines import say
 from ctrpipe.pipeline.commands.options import MODEL, PATH
 
 
@@ -54,14 +55,17 @@ def compare(
     """Test whether models differ by more than chance.
 
     \b
-      ctrpipe compare runs/a runs/b                          finished runs
-      ctrpipe compare b/seed1 b/seed2 --against a/seed1 a/seed2   a model's runs with another's, by seed
-      ctrpipe compare runs/sweep                             every point of a sweep with the first
-      ctrpipe compare scores_a scores_b --config log.yaml    scorings of a labelled log
+    Finished runs; a model's runs with another's, by seed; every point of a
+    sweep with the first; scorings of a labelled log:
+      ctrpipe compare runs/a runs/b
+      ctrpipe compare b/seed1 b/seed2 --against a/seed1 a/seed2
+      ctrpipe compare runs/sweep
+      ctrpipe compare scores_a scores_b --config log.yaml
 
     All models must have the same test rows. Prints AUC and RIG on all rows, on the Tail slice and on the slices of the
-    runs, and the differences to the first model (or to --against) with confidence intervals. The intervals cover the
-    choice of test rows and of seeds. With one seed per model they cover the test rows only, and the verdict says so.
+    runs, and the differences to the first model (or to --against) with confidence intervals; RMSE and MAE if --task is
+    one that predicts a number. The intervals cover the choice of test rows and of seeds. With one seed per model they
+    cover the test rows only, and the verdict says so.
     """
     # Lazy: numpy, pyarrow and rich take 0.2 s to import.
     from ctrpipe.pipeline.compare.folders import compare_folders
@@ -77,4 +81,4 @@ def compare(
     print_comparison(comparison)
     if output:
         written = write_comparison(comparison, output)
-        click.echo(f"Written: {', '.join(map(str, written))}")
+        say(f"Written: {', '.join(map(str, written))}")

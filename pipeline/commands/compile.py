@@ -7,6 +7,7 @@ import click
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import importing, load_tensorflow
+from ctrpipe.common.lines import say
 from ctrpipe.common.monitors import Monitor
 from ctrpipe.pipeline.commands.options import PATH
 
@@ -52,15 +53,17 @@ def compile(
     seed, and settings (a list of KEY=VALUE).
 
     \b
-      ctrpipe compile configs/demo.yaml --output sweep.yaml --sweep --grid model.top_k=2,5,10
+    A sweep and a study, as pipelines with one training a pod:
+      ctrpipe compile configs/demo.yaml --output sweep.yaml --sweep \\
+          --grid model.top_k=2,5,10
       ctrpipe compile mine.yaml --output study.yaml --tune 50 --parallel 5
-    make pipelines with one training a pod. Their parameters are data, output and settings. A run of the same output
-    folder continues. With --parallel 1 a study has the trials of `ctrpipe tune`; otherwise those of a round are chosen
-    together.
+
+    Their parameters are data, output and settings. A run of the same output folder continues. With --parallel 1 a study
+    has the trials of `ctrpipe tune`; otherwise those of a round are chosen together.
 
     \b
+    A TrainJob of Kubeflow Trainer, for `kubectl apply -f job.yaml`, which is `ctrpipe run` on four hosts:
       ctrpipe compile mine.yaml --output job.yaml --hosts 4
-    makes a TrainJob of Kubeflow Trainer, for `kubectl apply -f job.yaml`: `ctrpipe run` on four hosts.
     """
     if len([one for one in (is_sweep, trials, hosts) if one]) > 1:
         raise InputError("give --sweep, --tune or --hosts, one of them")
@@ -89,12 +92,11 @@ def compile(
     else:
         assert loaded is not None  # it is no sweep
         if hosts:
-            click.echo(f"Manifests: {', '.join(compile_train_job(loaded, hosts, output))}")
-            click.echo(f"Written: {output}")
-            return
-        steps = compile_pipeline(loaded, output, vertex=target == "json")
-    click.echo(f"Steps: {', '.join(steps)}")
-    click.echo(f"Written: {output}")
+            steps = compile_train_job(loaded, hosts, output)
+        else:
+            steps = compile_pipeline(loaded, output, vertex=target == "json")
+    say(f"{'Manifests' if hosts else 'Steps'}: {', '.join(steps)}")
+    say(f"Written: {output}")
 
 
 def _check_options(is_sweep: bool, trials: int | None, options: dict[str, object]) -> None:

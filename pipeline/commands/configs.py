@@ -4,6 +4,8 @@ import pathlib
 
 import click
 
+from ctrpipe.common.command_lines import command_name, next_steps
+from ctrpipe.common.lines import say
 from ctrpipe.common.output_folder import check_output
 from ctrpipe.pipeline.commands.options import PATH
 
@@ -24,4 +26,5 @@ def configs(output: pathlib.Path | None) -> None:
         return
     check_output(output)
     copy_configs(output)
-    click.echo(f"{len(config_names())} configurations are in {output}")
+    say(f"Written: {output}, with {len(config_names())} configurations")
+    click.echo(next_steps([command_name(), "run", f"{output}/criteo/deepfm.yaml", "--data", "train.tsv"]))

@@ -1,19 +1,18 @@
 """`ctrpipe demo`: generates a log, trains a model on it, serves the model and sends it requests."""
 
-import os
 import pathlib
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet
 
+from ctrpipe.common.command_lines import command_name, next_steps
 from ctrpipe.common.metrics import summarise
 from ctrpipe.common.output_folder import check_output
 from ctrpipe.common.progress import announce
 from ctrpipe.pipeline.config import load_config
-from ctrpipe.pipeline.config.packaged_configs import configs_folder
 from ctrpipe.pipeline.report.summary import print_summary
-from ctrpipe.pipeline.run.next_steps import command_name
+from ctrpipe.pipeline.run.next_steps import after_push, open_report
 from ctrpipe.pipeline.run.run import run
 from ctrpipe.serving.client import RestClient
 from ctrpipe.serving.client.predict_rows import predict_rows
@@ -55,13 +54,10 @@ def run_demo(output: pathlib.Path, rows: int, config_path: pathlib.Path) -> bool
         for row in answers:
             print(f"  line {row.line}: click probability {row.probability:.4f}")
     print_summary(output, config, _best_possible(generated.truth_path, log, metrics["examples"]))
-    command = command_name()
-    configs = pathlib.Path(os.path.relpath(configs_folder()))
-    print("Next:")
-    print(f"  {command} serve --model_base_path {model} --model_name ctr --rest_api_port 8501")
-    print(f"  {command} score --model {model} --input {log} --output {output}/scores")
-    print(f"  {command} run {configs / 'criteo' / 'attention_net.yaml'} --data {log} --output runs/mine")
-    return bool(metrics["blessed"])
+    own, blessed = command_name(), bool(metrics["blessed"])
+    use = after_push(config, [str(log)], output, output) if blessed else [open_report(output)]
+    print(next_steps(*use, [own, "init", str(log), "--output", "first.yaml"]))
+    return blessed
 
 
 def _best_possible(truth: pathlib.Path, log: pathlib.Path, test_rows: int) -> dict[str, Any]:

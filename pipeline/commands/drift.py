@@ -7,6 +7,7 @@ import click
 
 from ctrpipe.common.exit_codes import BLOCKED
 from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.lines import say
 from ctrpipe.common.output_folder import check_output
 from ctrpipe.pipeline.commands.options import MODEL, PATH
 
@@ -15,7 +16,13 @@ from ctrpipe.pipeline.commands.options import MODEL, PATH
 @click.argument("config", type=PATH)
 @click.option("--data", multiple=True, required=True, help="The log to check: a file or quoted glob; repeatable.")
 @click.option("--against", multiple=True, required=True, help="Reference log: a file or quoted glob; repeatable.")
-@click.option("--kind", type=click.Choice(["drift", "skew"]), default="drift", show_default=True)
+@click.option(
+    "--kind",
+    type=click.Choice(["drift", "skew"]),
+    default="drift",
+    show_default=True,
+    help="What is compared; see above.",
+)
 @click.option("--model", type=MODEL, default=None, help="A run or version: also compare its explanations.")
 @click.option("--trust", is_flag=True, help="Import --model's class if its run names one that is not ctrpipe's.")
 @click.option("--output", type=PATH, default=None, help="Folder for drift.json and drift.html.")
@@ -33,8 +40,9 @@ def drift(
     """Compare the column distributions of two logs.
 
     \b
-    --kind drift  --data is a new log, --against an earlier one; both have labels
-    --kind skew   --data is the training log, --against the serving log; no labels needed
+    --kind drift  --data is a new log, --against an earlier one, with labels
+    --kind skew   --data is the training log, --against the serving log, which
+                  needs no labels
 
     Exits with code 1 if a column exceeds its limit. The limits are monitoring.max_distance, monitoring.columns and
     monitoring.attributions of CONFIG. With --model, also compares the share of each column in the model's explanations.
@@ -55,6 +63,6 @@ def drift(
     if model:
         print_attributions(result["attributions"])
     if output:
-        click.echo(f"Written: {', '.join(str(path) for path in write_drift(result, output))}")
+        say(f"Written: {', '.join(str(path) for path in write_drift(result, output))}")
     if result["breached"]:
         sys.exit(BLOCKED)

@@ -4,8 +4,10 @@ import pathlib
 
 import click
 
+from ctrpipe.common.command_lines import command_name, next_steps
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.lines import say
 from ctrpipe.pipeline.commands.options import MODEL, PATH
 
 
@@ -70,9 +72,10 @@ def explain(
     """Explain a model, or one of its predictions.
 
     \b
-      ctrpipe explain runs/mine                              on the run's test rows
-      ctrpipe explain runs/mine/models/ctr --data test.tsv   a pushed model, on another log
-      ctrpipe explain runs/mine --row test.tsv:12            one row
+    On the run's test rows; a pushed model, on another log; one row:
+      ctrpipe explain runs/mine
+      ctrpipe explain runs/mine/models/ctr --data test.tsv
+      ctrpipe explain runs/mine --row test.tsv:12
 
     RUN is a finished run (pushed or not), a folder of versions, or a version. Prints the permutation importance of each
     column and the strongest column pairs. With --row, prints the contribution of each column to the logit of the row.
@@ -100,13 +103,16 @@ def explain(
         print_explanation(of_model.explanation)
         written = of_model.written
         if of_model.report:
-            click.echo(f"Report: {of_model.report}")
+            say(f"Report: {of_model.report}")
         if of_model.pruned:
-            click.echo(f"Written: {of_model.pruned}; train it with `ctrpipe run {of_model.pruned} --data LOG`")
+            say(f"Written: {of_model.pruned}")
         if of_model.page:
-            click.echo(f"Page: {of_model.page}")
+            say(f"Page: {of_model.page}")
     if written:
-        click.echo(f"Written: {written}")
+        say(f"Written: {written}")
+    if row is None and of_model.pruned:
+        data_options = [part for file in of_model.log for part in ("--data", file)]
+        click.echo(next_steps([command_name(), "run", str(of_model.pruned), *data_options]))
 
 
 def _two_parts(option: str, form: str, text: str) -> tuple[str, str]:

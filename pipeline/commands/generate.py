@@ -5,7 +5,9 @@ from typing import Any
 
 import click
 
+from ctrpipe.common.command_lines import command_name, next_steps
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.lines import say
 from ctrpipe.pipeline.commands.options import PATH
 
 KDDCUP2012, HISTORY, FUNNEL = "kddcup2012", "history", "funnel"
@@ -17,9 +19,11 @@ KDDCUP2012, HISTORY, FUNNEL = "kddcup2012", "history", "funnel"
     "log_format",
     type=click.Choice(["criteo", "avazu", "text", KDDCUP2012, HISTORY, FUNNEL]),
     default="criteo",
+    show_default=True,
+    help="What is written; see above.",
 )
-@click.option("--rows", type=int, default=40_000, show_default=True)
-@click.option("--seed", type=int, default=1, show_default=True)
+@click.option("--rows", type=int, default=40_000, show_default=True, help="Number of rows.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Random seed: the same one, the same log.")
 @click.option("--output", type=PATH, required=True, help="File to write; .gz compresses it. With kddcup2012: a folder.")
 @click.option(
     "--interplay",
@@ -82,10 +86,13 @@ def generate(
 
     \b
     criteo, avazu, text  one file in this format; criteo is the default
-    kddcup2012           a folder with the files of the competition, for `ctrpipe run` or `ctrpipe prepare`; --rows
-                         counts lines of training.txt, which may stand for several impressions
-    history              one CSV file of impressions with histories; the clicks need attention to the history
-    funnel               one CSV file with clicks and conversions after clicks, and the true probabilities of both
+    kddcup2012           a folder with the files of the competition, for
+                         `ctrpipe run` or `ctrpipe prepare`; --rows counts lines
+                         of training.txt, each of one impression or more
+    history              one CSV file of impressions with histories; the clicks
+                         need attention to the history
+    funnel               one CSV file with clicks and conversions after clicks,
+                         and the true probabilities of both
     """
     # Lazy: numpy and pyarrow take 0.3 s to import.
     from ctrpipe.transforms.generate import (
@@ -118,7 +125,7 @@ def generate(
     if drift is not None:
         if log_format in (KDDCUP2012, HISTORY, FUNNEL):
             raise InputError(f"--drift is of --format criteo and text, not of {log_format}")
-        generate_days(log_format, days, rows, seed, output, Drift.from_text(drift), click.echo)
+        generate_days(log_format, days, rows, seed, output, Drift.from_text(drift), say)
         return
     rate: dict[str, Any] = {} if click_rate is None else {"base_rate": click_rate}
     if log_format == HISTORY:
@@ -134,7 +141,10 @@ def generate(
         result = generate_kddcup2012(rows, seed, output, click_model=TextClickModel(interplay=interplay, **rate))
     else:
         result = generate_log(log_format, rows, seed, output)
-    click.echo(
+    say(
         f"{result.rows:,} rows, {result.positives:,} clicks, best possible AUC {result.best_auc:.4f} and log loss "
-        f"{result.log_loss:.4f}, written to {result.path}"
+        f"{result.log_loss:.4f}"
     )
+    say(f"Written: {result.path}")
+    if log_format != KDDCUP2012:
+        click.echo(next_steps([command_name(), "init", str(result.path)]))

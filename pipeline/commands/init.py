@@ -4,7 +4,9 @@ import pathlib
 
 import click
 
+from ctrpipe.common.command_lines import command_name, next_steps
 from ctrpipe.common.extras import COMMANDS, require
+from ctrpipe.common.lines import say
 from ctrpipe.pipeline.commands.options import PATH, pattern_order
 
 
@@ -41,7 +43,8 @@ def init(
 
     Infers the format, the header, the kind of each column and the label from the first 10,000 rows, and proposes a
     model, its training and its gates by the number of rows, columns and clicks. The commented configuration runs
-    without changes. Guesses to check are printed, and marked with ? in the file.
+    without changes. Guesses to check are printed, and marked with ? in the file. With `--label` of a column of numbers,
+    such as a watch time, the model predicts it beside the clicks.
 
     `--dataset` knows the files of a published data set by their names and columns, in the folder LOG: criteo,
     criteo_1tb, avazu, kddcup2012, movielens, mind, taobao, kuairand and amazon. Nothing is downloaded.
@@ -59,10 +62,13 @@ def init(
     said = Said(label, time, user, group, weight, drop, delimiter)
     text, unsure = draft_of_known(dataset, log, said) if dataset else draft(log, said=said)
     path = write_draft(text, output)
+    own = command_name()
     for sentence in unsure:
-        click.echo(f"Unsure: {sentence}")
+        say(f"Unsure: {sentence}")
     if not budget:
-        click.echo(f"Written: {path}; next: ctrpipe check {path}, ctrpipe run {path}")
+        say(f"Written: {path}")
+        click.echo(next_steps([own, "check", str(path)], [own, "run", str(path)]))
     else:
-        click.echo(f"Written: {path}; next: ctrpipe tune {path} --budget {budget}")
+        say(f"Written: {path}")
+        click.echo(next_steps([own, "tune", str(path), "--budget", budget], title="Now:"))
         context.invoke(tune, config=path, data=(), budget=budget)

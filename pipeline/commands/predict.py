@@ -7,6 +7,7 @@ import click
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.lines import say
 from ctrpipe.pipeline.commands.options import MODEL, PATH, PATH_OR_URL
 
 if TYPE_CHECKING:
@@ -66,11 +67,11 @@ def predict(
             printed += 1
     if rejects:
         first = f"line {rejects[0].line}: {rejects[0].reason}"
-        click.echo(f"{len(rejects)} malformed rows were passed over, the first is {first}", err=True)
+        say(f"{len(rejects)} malformed rows were passed over, the first is {first}", err=True)
     if not printed:
         raise InputError(f"{file}: no good row in it; check --input and the log's format")
     if printed < rows:
-        click.echo(f"{file} has {printed} good rows, fewer than the {rows} asked for", err=True)
+        say(f"{file} has {printed} good rows, fewer than the {rows} asked for", err=True)
 
 
 def _print_explanation(explanation: "Explanation", probability: float, line: str) -> None:

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ctrpipe.common.command_lines import command_name, next_steps
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.lines import say
 from ctrpipe.common.processes import Workers
 from ctrpipe.pipeline.commands.options import MODEL, PATH, pattern_order
 
@@ -54,8 +56,9 @@ def kddcup2012(
 
     \b
     Writes to OUTPUT:
-      log/*.parquet              the log, one row per impression: click, part, position, 11 ids, 2 texts, 45 numbers
-      dead_letter/rejects.jsonl  malformed lines of all files with file, line and reason
+      log/*.parquet              the log, one row per impression: click, part,
+                                 position, 11 ids, 2 texts, 45 numbers
+      dead_letter/rejects.jsonl  malformed lines with file, line and reason
       summary.json               counts
 
     All impressions of a line are in the same part. Repeat the command to continue an interrupted run.
@@ -79,7 +82,8 @@ def requests(folder: pathlib.Path, output: pathlib.Path, model: pathlib.Path) ->
     labels, the Parquet file OUTPUT, with one row per row of a request:
 
     \b
-      the columns of the log  as received, from signatures with raw columns and from tf.Examples
+      the columns of the log  as received, from signatures with raw columns and
+                              from tf.Examples
       request_time            seconds since 1970
       model_version           the version that responded
       served_<task>           the predicted probability
@@ -95,25 +99,21 @@ def requests(folder: pathlib.Path, output: pathlib.Path, model: pathlib.Path) ->
 
     written = write_rows(folder, read_log_spec(find_version(model)), output)
     for signature, count in sorted(written.skipped.items()):
-        click.echo(f"{count:,} requests to {signature} have no raw columns")
-    click.echo(
-        f"{written.rows:,} rows of {written.requests:,} requests in {written.files:,} files, written to {output}"
-    )
+        say(f"{count:,} requests to {signature} have no raw columns")
+    say(f"{written.rows:,} rows of {written.requests:,} requests in {written.files:,} files, written to {output}")
 
 
 def _print_counts(joined: "Prepared") -> None:
     rejected = sum(joined.rejected.values())
-    click.echo(f"{joined.lines:,} lines in; {rejected:,} malformed lines in all files, in dead_letter/rejects.jsonl")
+    say(f"{joined.lines:,} lines in; {rejected:,} malformed lines in all files, in dead_letter/rejects.jsonl")
     for reason, count in sorted(joined.reasons.items()):
-        click.echo(f"  {count:,} x {reason}")
+        say(f"  {count:,} x {reason}")
     for part, lines in joined.split.items():
         rate = joined.clicks[part] / max(joined.impressions[part], 1)
-        click.echo(f"{part}: {lines:,} lines, {joined.impressions[part]:,} impressions, click-through rate {rate:.4f}")
+        say(f"{part}: {lines:,} lines, {joined.impressions[part]:,} impressions, click-through rate {rate:.4f}")
     absent = ", ".join(f"{name} {count:,}" for name, count in joined.without_partner.items() if count)
-    click.echo(f"Lines with an id that its table lacks, whose values are missing: {absent or 'none'}")
-    click.echo(
-        f"{joined.rows:,} rows: --data '{joined.log}'" + (f", and {joined.public_test}" if joined.public_test else "")
-    )
+    say(f"Lines with an id that its table lacks, whose values are missing: {absent or 'none'}")
+    say(f"{joined.rows:,} rows: --data '{joined.log}'" + (f", and {joined.public_test}" if joined.public_test else ""))
 
 
 @prepare.command()
@@ -153,7 +153,7 @@ def labels(
 
     \b
     Writes to OUTPUT:
-      log/*.parquet              the columns of the log and the labels, all as text
+      log/*.parquet              the columns of the log and the labels, as text
       dead_letter/rejects.jsonl  malformed rows of both with file, line and reason
       summary.json               counts
 
@@ -171,22 +171,20 @@ def labels(
             raise InputError("--fake-negatives needs --time, --delay and --label-time")
         joined = join_labels([log], [labels], output, key, unmatched)
         given = "left out" if unmatched is None else f"labelled {unmatched}"
-        click.echo(
+        say(
             f"{joined.rows:,} rows with {', '.join(joined.label)}; {joined.unmatched:,} without a label, {given}; "
             f"{joined.unused:,} labels of no row; {joined.rejected:,} malformed rows in {output / 'dead_letter'}"
         )
-        click.echo(f"Next: ctrpipe init '{joined.log}'")
+        click.echo(next_steps([command_name(), "init", joined.log]))
         return
     late = join_late_labels([log], delay, output, fake_negatives, seed)
     for line in summary_of(late, delay):
-        click.echo(line)
+        say(line)
     if fake_negatives:
-        click.echo(
-            f"Next: --data '{late.log}', with training.fake_negative_weighting, and data.split "
-            "{by: time, column: part, validation_from: '1', test_from: '2'}"
-        )
+        say("Next, in a configuration with training.fake_negative_weighting:")
+        click.echo(_of_parts(late.log))
     else:
-        click.echo(f"Next: ctrpipe init '{late.log}'")
+        click.echo(next_steps([command_name(), "init", late.log]))
 
 
 @prepare.command()
@@ -205,7 +203,8 @@ def impressions(log: tuple[str, ...], output: pathlib.Path, columns: str | None,
 
     \b
     Writes to OUTPUT:
-      log/*.parquet              the columns of the log but the list, the item and its label, all as text
+      log/*.parquet              the columns of the log but the list, the item
+                                 and its label, all as text
       dead_letter/rejects.jsonl  malformed rows with file, line and reason
       summary.json               counts
 
@@ -217,8 +216,8 @@ def impressions(log: tuple[str, ...], output: pathlib.Path, columns: str | None,
 
     lists = impressions_of_options({**options, "columns": columns.split(",") if columns else []})
     shown = rows_of_lists(log, lists, output)
-    click.echo(f"{shown.rows:,} rows of {shown.lists:,} lists; {shown.rejected:,} malformed rows in dead_letter/")
-    click.echo(f"Next: ctrpipe init '{shown.log}'")
+    say(f"{shown.rows:,} rows of {shown.lists:,} lists; {shown.rejected:,} malformed rows in dead_letter/")
+    click.echo(next_steps([command_name(), "init", shown.log]))
 
 
 @prepare.command()
@@ -258,8 +257,8 @@ def join(
 
     \b
     Writes to OUTPUT:
-      log/*.parquet              the columns of the log and the tables, all as text
-      dead_letter/rejects.jsonl  malformed rows of all files with file, line and reason
+      log/*.parquet              the columns of the log and the tables, as text
+      dead_letter/rejects.jsonl  malformed rows with file, line and reason
       summary.json               counts
 
     File formats are inferred as in `ctrpipe init`. The tables may be larger than the memory. `ctrpipe run` does the
@@ -272,8 +271,8 @@ def join(
     of_log = {"as_of": as_of, "time_format": time_format, "columns": columns.split(",") if columns else None}
     made = join_tables([log], join_of_options(tables, options, of_log), output)
     for line in summary_of(made):
-        click.echo(line)
-    click.echo(f"Next: ctrpipe init '{made.log}'")
+        say(line)
+    click.echo(next_steps([command_name(), "init", made.log]))
 
 
 @prepare.command()
@@ -290,18 +289,36 @@ def join(
 @click.option("--item-column", "item_columns", multiple=True, help="A column that belongs to the item; repeatable.")
 @click.option("--sequence", "sequences", multiple=True, help="A further column to build histories of; repeatable.")
 @click.option("--time-gaps", is_flag=True, default=None, help="Also write how long ago each event of a history was.")
-@click.option("--history-of", type=click.Choice(["positive", "all"]), default="positive", show_default=True)
+@click.option(
+    "--history-of",
+    type=click.Choice(["positive", "all"]),
+    default="positive",
+    show_default=True,
+    help="Events of a history.",
+)
 @click.option(
     "--max-length", type=click.IntRange(1), default=50, show_default=True, help="Maximum length of a history."
 )
-@click.option("--split", type=click.Choice(["time", "leave_one_out"]), default="time", show_default=True)
+@click.option(
+    "--split",
+    type=click.Choice(["time", "leave_one_out"]),
+    default="time",
+    show_default=True,
+    help="Test rows: the newest ones, or each user's last.",
+)
 @click.option("--validation", type=float, default=0.1, show_default=True, help="Share of the events, by time.")
 @click.option("--test", type=float, default=0.1, show_default=True, help="Share of the events, by time.")
 @click.option("--validation-from", help="Start time of the validation part, instead of shares.")
 @click.option("--test-from", help="Start time of the test part.")
 @click.option("--negatives", type=click.IntRange(0), default=0, show_default=True, help="Negatives per positive event.")
 @click.option("--test-negatives", type=click.IntRange(0), help="The same for the test part. Default: --negatives.")
-@click.option("--draw", type=click.Choice(["uniform", "popularity"]), default="uniform", show_default=True)
+@click.option(
+    "--draw",
+    type=click.Choice(["uniform", "popularity"]),
+    default="uniform",
+    show_default=True,
+    help="How negatives are drawn.",
+)
 @click.option("--max-bad-row-rate", type=float, default=0.01, show_default=True, help="Limit of malformed events.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Random seed of the negatives and the row order.")
 @click.option("--workers", type=click.IntRange(1), help="Maximum number of processes. Default: one per core.")
@@ -322,8 +339,9 @@ def history(
 
     \b
     Writes to OUTPUT:
-      log/*.parquet              the impressions: label, part (0 training, 1 validation, 2 test), weight (with
-                                 negatives), the columns of the log, and <column>_history
+      log/*.parquet              the impressions: label, part (0 training,
+                                 1 validation, 2 test), weight (with negatives),
+                                 the columns of the log, and <column>_history
       dead_letter/rejects.jsonl  malformed events with file, line and reason
       summary.json               counts
 
@@ -340,18 +358,23 @@ def history(
         raise InputError(f"{config}: it has no section `events`; add the columns of the event log to it")
     processes = Workers(workers, beam_args, scratch=output)
     made = with_histories(log, events, output, seed, processes, max_bad_row_rate)
-    click.echo(
+    say(
         f"{made.events:,} events of {made.users:,} users and {made.items:,} items; {made.rejected:,} malformed ones in "
         "dead_letter/rejects.jsonl"
     )
     for reason, count in sorted(made.reasons.items()):
-        click.echo(f"  {count:,} x {reason}")
+        say(f"  {count:,} x {reason}")
     for part, rows in made.rows.items():
-        click.echo(f"{part}: {rows:,} rows, {made.positives[part]:,} of them positive")
-    click.echo(f"{made.without_history:,} rows without a history")
+        say(f"{part}: {rows:,} rows, {made.positives[part]:,} of them positive")
+    say(f"{made.without_history:,} rows without a history")
     if made.short:
-        click.echo(f"{made.short:,} events have fewer negatives than asked for: no more items were known then")
-    click.echo(f"Columns: {', '.join(made.columns)}")
-    click.echo(
-        f"Next: --data '{made.log}', with data.split {{by: time, column: part, validation_from: '1', test_from: '2'}}"
-    )
+        say(f"{made.short:,} events have fewer negatives than asked for: no more items were known then")
+    say(f"Columns: {', '.join(made.columns)}")
+    click.echo(f"Next, in a configuration:\n{_of_parts(made.log)}")
+
+
+def _of_parts(log: str) -> str:
+    """Returns the lines of a configuration for a log whose column `part` says which rows are for what."""
+    return f"""  data:
+    paths: ['{log.replace("'", "''")}']
+    split: {{by: time, column: part, validation_from: '1', test_from: '2'}}"""

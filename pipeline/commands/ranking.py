@@ -6,6 +6,7 @@ import click
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.lines import say
 from ctrpipe.pipeline.commands.options import MODEL, PATH
 
 
@@ -47,4 +48,4 @@ def ranking(
     ranked = rank(find_model(source), data, group, item, depths)
     print_ranking(ranked)
     if output:
-        click.echo(f"Written: {', '.join(str(path) for path in write_ranking(ranked, output))}")
+        say(f"Written: {', '.join(str(path) for path in write_ranking(ranked, output))}")

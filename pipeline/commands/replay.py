@@ -5,6 +5,7 @@ import pathlib
 import click
 
 from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.lines import say
 from ctrpipe.pipeline.commands.options import PATH
 
 
@@ -52,4 +53,4 @@ def replay(
     results = run_replay(ReplayPlan(loaded, tuple(find_days(data)), window, policies, warm_settings, seeds), folder)
     write_replay(results, folder)
     print_replay(results)
-    click.echo(f"Written: {folder}/replay.json, replay.svg")
+    say(f"Written: {folder}/replay.json, replay.svg")

@@ -5,6 +5,7 @@ import pathlib
 import click
 
 from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.lines import say
 from ctrpipe.pipeline.commands.options import MODEL, PATH
 
 
@@ -52,7 +53,8 @@ def retrieve(
 
     \b
       ctrpipe retrieve --model runs/mine --items films.csv --output indexed/ctr
-      ctrpipe retrieve --model indexed/ctr --queries users.csv --answers best.parquet
+      ctrpipe retrieve --model indexed/ctr --queries users.csv \\
+          --answers best.parquet
 
     The first command exports a version with an item index and the signature `serving_retrieve`. The second retrieves
     items from it. One command can do both. With `--index approximate`, the version also has the signature
@@ -67,16 +69,14 @@ def retrieve(
     done = retrieve_items(model, items, output, queries, answers, item, top, index, asked)
     if indexed := done.indexed:
         catalogue = indexed.found
-        click.echo(f"{catalogue.rows:,} rows, {catalogue.unnamed:,} of them without an item")
-        click.echo(f"{catalogue.unknown:,} items are not in the model's vocabulary and left out")
+        say(f"{catalogue.rows:,} rows, {catalogue.unnamed:,} of them without an item")
+        say(f"{catalogue.unknown:,} items are not in the model's vocabulary and left out")
         if indexed.cells is not None and indexed.recall is not None:
-            click.echo(
+            say(
                 f"Approximate: {indexed.cells.probes:,} of {len(indexed.cells.centers):,} cells are read; recall@"
                 f"{indexed.recall.top} {indexed.recall.share:.4f}, by {indexed.recall.users:,} users"
             )
-        click.echo(
-            f"Written: {done.version}, with {len(catalogue.names):,} items of {catalogue.vectors.shape[1]} numbers"
-        )
+        say(f"Written: {done.version}, with {len(catalogue.names):,} items of {catalogue.vectors.shape[1]} numbers")
     if of := done.answered:
-        click.echo(f"{of.rows:,} rows answered in {of.seconds:.2f} s; {of.malformed:,} malformed lines left out")
-        click.echo(f"Written: {answers}")
+        say(f"{of.rows:,} rows answered in {of.seconds:.2f} s; {of.malformed:,} malformed lines left out")
+        say(f"Written: {answers}")

@@ -3,12 +3,13 @@
 import json
 import pathlib
 import sys
-import textwrap
 from collections.abc import Sequence
 
 import click
 
+from ctrpipe.common.command_lines import next_steps
 from ctrpipe.common.exit_codes import BLOCKED
+from ctrpipe.common.lines import say
 from ctrpipe.pipeline.commands.options import PATH, PATH_OR_URL
 
 DATA_HELP = "A raw log file, quoted glob or folder of day=..., or KDD Cup 2012's; repeat for more. Replaces data.paths."
@@ -38,9 +39,10 @@ def run(
 
     \b
     Writes to the result folder:
-      models/<model_name>/<version>/  servable by TF Serving (--model_base_path models/<model_name>)
-      metrics.json, report.html       the metrics of the model, and a report with plots
-      seeds.json                      with --seeds, each training of the model and of the baseline
+      models/<model_name>/<version>/  for `ctrpipe serve` and TF Serving
+      metrics.json, report.html       the metrics, and a report with plots
+      request.json                    a request with a row of the log, for curl
+      seeds.json                      with --seeds, each training of both sides
       dead_letter/                    malformed rows with file, line and reason
       tfx/                            artifacts and the ML Metadata store
 
@@ -54,7 +56,7 @@ def run(
     from ctrpipe.common.stores import is_url
     from ctrpipe.pipeline.config import load_config, with_parent
     from ctrpipe.pipeline.report.summary import print_summary
-    from ctrpipe.pipeline.run.next_steps import after_block, after_push, shown
+    from ctrpipe.pipeline.run.next_steps import after_block, after_push
     from ctrpipe.pipeline.run.prepared import joined
     from ctrpipe.pipeline.run.run import run as run_pipeline
     from ctrpipe.pipeline.run.stored_run import output_of_run
@@ -72,16 +74,13 @@ def run(
         metrics = run_pipeline(loaded, files, folder)
     print_summary(folder, loaded)
     if is_url(place):
-        print(f"Stored: {place}")
-    print(f"Time:   {listed_phases(seconds_by_phase())}")
+        say(f"Stored: {place}")
+    say(f"Time:   {listed_phases(seconds_by_phase())}")
     if metrics["blessed"]:
-        print("Next:")
-        commands = after_push(loaded, files, place, folder)
+        print(next_steps(*after_push(loaded, files, place, folder)))
     else:
-        print("Next, to see what the model learned, and to push it all the same:")
         commands = after_block(_as_given(config, data, output, settings, warm_start), loaded, place, folder)
-    for command in commands:
-        print(textwrap.indent(shown(command), "  "))
+        print(next_steps(*commands, title="Next, to see what the model learned, and to push it all the same:"))
     end_preloaded()  # so the CPU time of this command, which a replay measures, includes all its processes
     if not metrics["blessed"] or metrics["drift_breached"]:
         sys.exit(BLOCKED)

@@ -10,6 +10,7 @@ import click
 from ctrpipe.common.exit_codes import BLOCKED
 from ctrpipe.common.extras import install, missing, require
 from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.lines import say
 from ctrpipe.pipeline.commands.options import MODEL, PATH_OR_URL
 
 if TYPE_CHECKING:
@@ -63,24 +64,24 @@ def _print_result(result: "ScoreResult") -> None:
 
     for column, scores in result.scores.items():
         if scores["mean"] is not None and scores["histogram"] is None:
-            click.echo(f"{column}: mean {scores['mean']:.6g}")
+            say(f"{column}: mean {scores['mean']:.6g}")
         elif scores["mean"] is not None:
             shares = ", ".join(f"{share:.0%} below {quantile(scores, share):.3f}" for share in SHOWN_SHARES)
-            click.echo(f"{column}: mean {scores['mean']:.4f}, {shares}")
+            say(f"{column}: mean {scores['mean']:.4f}, {shares}")
     for line in not_finite(result):
-        click.echo(line, err=True)
+        say(line, err=True)
     if result.drift is None and missing("pipeline"):
-        click.echo(f"Drift: not measured, which needs {missing('pipeline')}; {install('pipeline')}")
+        say(f"Drift: not measured, which needs {missing('pipeline')}; {install('pipeline')}")
     elif result.drift is None:
-        click.echo("Drift: not known, the model carries no statistics of its training rows")
+        say("Drift: not known, the model carries no statistics of its training rows")
     else:
         _print_drift(result.drift)
     before = f", {result.parts_before} of them by an earlier try" if result.parts_before else ""
-    click.echo(
+    say(
         f"{result.parts} parts{before}; {result.seconds:.1f} s after {result.start_seconds:.1f} s of start, "
         f"{result.rows_per_s:,.0f} rows/s"
     )
-    click.echo(
+    say(
         f"{result.rows:,} rows in, {result.scored:,} scored, {result.rejected:,} malformed, "
         f"model version {result.model_version}, written to {result.output}"
     )
@@ -90,5 +91,5 @@ def _print_drift(drift: dict[str, Any]) -> None:
     columns = drift["columns"]
     far = [column for column in columns if column["breached"]]
     for column in far:
-        click.echo(f"Drift: {column['column']}: {column['text']}")
-    click.echo(f"Drift: {len(far)} of {len(columns)} columns are further from the training rows than they may be")
+        say(f"Drift: {column['column']}: {column['text']}")
+    say(f"Drift: {len(far)} of {len(columns)} columns are further from the training rows than they may be")

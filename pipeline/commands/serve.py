@@ -3,6 +3,7 @@
 import click
 
 from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.lines import say
 from ctrpipe.serving.server.options import parse_flags, set_environment, with_found_folder
 
 
@@ -24,6 +25,6 @@ def serve(flags: tuple[str, ...]) -> None:
         what = options.model_config_file or options.model_name
         where = [f"REST at {addresses.rest}", f"gRPC at {addresses.grpc}"]
         shown = [text for text, address in zip(where, (addresses.rest, addresses.grpc), strict=True) if address]
-        click.echo(f"Serving {what}: {', '.join(shown)}", err=True)
+        say(f"Serving {what}: {', '.join(shown)}", err=True)
 
     serve_models(options, ready)

@@ -7,6 +7,7 @@ import click
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.exit_codes import BLOCKED, FAILED
+from ctrpipe.common.lines import say
 from ctrpipe.common.progress import announce
 from ctrpipe.pipeline.commands.options import PATH
 
@@ -68,12 +69,12 @@ def submit(
     client = connect(server)
     started = start(client, server, pipeline, values, cron, service_account, experiment, replace)
     if cron:
-        click.echo(f"Schedule: {started}, {cron} (seconds first; in the cluster's time zone, as a rule UTC)")
+        say(f"Schedule: {started}, {cron} (seconds first; in the cluster's time zone, as a rule UTC)")
     else:
-        click.echo(f"Run: {started}")
+        say(f"Run: {started}")
     if cron or no_wait:
         return
     state = follow(client, server, started, pipeline, announce, start_timeout)
-    click.echo(f"Run {started}: {state.lower()}")
+    say(f"Run {started}: {state.lower()}")
     if state not in ("SUCCEEDED", "SKIPPED"):
         sys.exit(BLOCKED if state == "BLOCKED" else FAILED)

@@ -4,7 +4,9 @@ import pathlib
 
 import click
 
+from ctrpipe.common.command_lines import command_name, next_steps
 from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.lines import say
 from ctrpipe.pipeline.commands.options import PATH
 
 
@@ -39,8 +41,10 @@ def sweep(
 
     \b
     CONFIG is a run configuration, with at least one --grid:
-      ctrpipe sweep configs/demo.yaml --data log.tsv --grid model.top_k=2,5,10 --grid model.layers=1,2
-      ctrpipe sweep configs/demo.yaml --data log.tsv --grid model.name=lr,fm,deepfm --seeds 5
+      ctrpipe sweep configs/demo.yaml --data log.tsv \\
+          --grid model.top_k=2,5,10 --grid model.layers=1,2
+      ctrpipe sweep configs/demo.yaml --data log.tsv \\
+          --grid model.name=lr,fm,deepfm --seeds 5
     or a sweep file, which can list points that do not form a grid:
       ctrpipe sweep configs/sweeps/attention_net_table1.yaml --data train.tsv
 
@@ -59,4 +63,5 @@ def sweep(
     plan = make_plan(config, settings, grid, seeds, name, latency, costs, other)
     folder = output or pathlib.Path("runs") / plan.name
     print_sweep(run_sweep(plan, data, folder, keep_models))
-    click.echo(f"Written: {folder}/sweep.json, sweep.csv, sweep.html, sweep.svg")
+    say(f"Written: {folder}/sweep.json, sweep.csv, sweep.html, sweep.svg")
+    click.echo(next_steps([command_name(), "compare", str(folder)]))

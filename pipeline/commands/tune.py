@@ -64,14 +64,22 @@ def tune(
     \b
       ctrpipe tune configs/criteo/deepfm.yaml --data train.tsv --trials 50
       ctrpipe tune mine.yaml --data train.tsv --budget 2h --workers 4
-    The search space is the section `search` of CONFIG, by default one that fits the model:
-      search: {model.embedding_dim: [8, 16, 32], training.learning_rate: {log: [1e-4, 1e-2]}}
+
+    \b
+    The search space is the section `search` of CONFIG, by default one that
+    fits the model:
+      search:
+        model.embedding_dim: [8, 16, 32]
+        training.learning_rate: {log: [1e-4, 1e-2]}
+
+    \b
     Writes to the result folder:
-      best.yaml     the best configuration, for `ctrpipe run`
-      proposed.yaml what to run: the best, or the default where no difference is shown
-      tune.html     report: parameter importance, parallel coordinates, best value by budget
-      tune.json     all trials
-      study.sqlite  the Optuna study
+      best.yaml      the best configuration, for `ctrpipe run`
+      proposed.yaml  what to run: the best, or the default where the two do
+                     not differ for sure
+      tune.html      report: what mattered, all trials, best value by budget
+      tune.json      all trials
+      study.sqlite   the Optuna study
 
     Trials are compared on the validation rows only. At the end the best and the configuration as it stands are trained
     with several seeds each and compared on the test rows, which --budget counts too. The log is read and transformed

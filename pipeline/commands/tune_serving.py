@@ -5,6 +5,7 @@ import pathlib
 import click
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.lines import say
 from ctrpipe.common.output_folder import check_output
 from ctrpipe.common.progress import announce
 from ctrpipe.pipeline.commands.options import MODEL, PATH
@@ -42,7 +43,8 @@ def tune_serving(
     The result is a file of flags for `ctrpipe serve` and tensorflow_model_server:
 
     \b
-      env $(cat runs/tuned/environment) ctrpipe serve --model_base_path=DIR $(cat runs/tuned/flags)
+      env $(cat runs/tuned/environment) ctrpipe serve --model_base_path=DIR \\
+          $(cat runs/tuned/flags)
 
     Also writes session.config with the same settings, batching.config if batching helps, and tune.json with all
     measurements.
@@ -67,5 +69,5 @@ def tune_serving(
     console = Console()
     console.width = max(console.width, 160)  # a pipe has no width
     console.print(table)
-    click.echo(f"Best: {' '.join(flags(trials[0].setting, output))}")
-    click.echo(f"Written: {output}/{FLAGS} and what it needs")
+    say(f"Best: {' '.join(flags(trials[0].setting, output))}")
+    say(f"Written: {output}/{FLAGS} and what it needs")

@@ -25,6 +25,7 @@ class Explained:
         pruned: The file of the pruned configuration. None if not requested.
         written: The path of explanation.json. None without an output folder.
         page: The path of explanation.html, which shows it. None without an output folder.
+        log: The files to train the pruned configuration on, where it names none and they are known.
     """
 
     explanation: dict[str, Any]
@@ -32,6 +33,7 @@ class Explained:
     pruned: pathlib.Path | None
     written: pathlib.Path | None
     page: pathlib.Path | None
+    log: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,9 +77,13 @@ def explain_model(
         report = _add_to_report(source.run, explanation)
     if output is None:
         return Explained(explanation, report, None, None, None)
-    pruned = None if settings.prune is None else write_pruned(output, config_of_run(source), explanation["pruned"])
+    pruned, log = None, ()
+    if settings.prune is not None:
+        config = config_of_run(source)
+        pruned = write_pruned(output, config, explanation["pruned"])
+        log = () if config.data.paths else tuple(source.log())
     written = write_explanation(output, "explanation.json", explanation)
-    return Explained(explanation, report, pruned, written, _write_page(output / "explanation.html", explanation))
+    return Explained(explanation, report, pruned, written, _write_page(output / "explanation.html", explanation), log)
 
 
 def _not_with_prune(limit: float) -> InputError:

@@ -8,6 +8,7 @@ from typing import Any
 import rich.console
 import rich.table
 
+from ctrpipe.common.lines import say
 from ctrpipe.pipeline.compare.show import interval_text, verdict
 from ctrpipe.pipeline.compare.sides import compare_trainings
 from ctrpipe.pipeline.config import RunConfig
@@ -67,33 +68,33 @@ def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float
             table.add_row(*row)
         console.print(table)
     if metrics.get("gauc_groups"):
-        print(f"gAUC:   {_gauc_text(metrics)}")
+        say(f"gAUC:   {_gauc_text(metrics)}")
     for name, value in metrics.get("hooks", {}).items():
         of_baseline = (metrics["baseline"] or {}).get("hooks", {}).get(name)
         beside = f", {metrics['baseline']['name']} {_shown(of_baseline)}" if metrics["baseline"] else ""
-        print(f"Metric: {name} {_shown(value)}{beside}")
+        say(f"Metric: {name} {_shown(value)}{beside}")
     for task, choice in (metrics.get("calibration_choice") or {}).items():
-        print(f"Calibration of {task}: {choice['text']}")
+        say(f"Calibration of {task}: {choice['text']}")
     model = output / "models" / config.serving.model_name
     history = json.loads((output / "report_data" / "history.json").read_text())
     if metrics["blessed"]:
-        print(f"Model:  {model}/{metrics['model_version']}")
+        say(f"Model:  {model}/{metrics['model_version']}")
     else:
-        print("Model:  blocked by a gate, not pushed")
+        say("Model:  blocked by a gate, not pushed")
         for sentence in advice(rows_of_gates, metrics, history, config):
-            print(f"Try:    {sentence}.")
+            say(f"Try:    {sentence}.")
     if metrics["drift_breached"]:
         drift = json.loads((output / "report_data" / "drift.json").read_text())
-        print(f"Drift:  further from another log than they may be: {', '.join(far_columns(drift))}")
+        say(f"Drift:  further from another log than they may be: {', '.join(far_columns(drift))}")
     for note in notes(metrics, history):
-        print(f"Note:   {note}.")
+        say(f"Note:   {note}.")
     statistics = json.loads((output / "report_data" / "statistics.json").read_text())
     for name, split in statistics["splits"].items():
         if ends := list(dict.fromkeys(split.get("span", []))):
-            print(f"Split:  {name} {split['rows']:,} rows, {' to '.join(ends)}")
+            say(f"Split:  {name} {split['rows']:,} rows, {' to '.join(ends)}")
     for anomaly in statistics["anomalies"]:
-        print(f"Column: {anomaly['column']}, {anomaly['split']} rows: {anomaly['text']}")
-    print(f"Report: {output}/report.html")
+        say(f"Column: {anomaly['column']}, {anomaly['split']} rows: {anomaly['text']}")
+    say(f"Report: {output}/report.html")
 
 
 def _shown(value: float | None) -> str:

@@ -1,14 +1,11 @@
 """The commands that follow a run, filled in, and a request with a row of its log."""
 
 import json
-import os
 import pathlib
-import shlex
-import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ctrpipe.common.command_lines import command_name
 from ctrpipe.common.files import write_text
 from ctrpipe.common.stores import is_url
 from ctrpipe.pipeline.config import RunConfig
@@ -18,7 +15,6 @@ from ctrpipe.transforms.log.readers import LogReader
 
 REQUEST = "request.json"  # in the run's folder
 PORT = 8501
-_WIDTH = 78  # of a printed line, after its indentation
 
 
 def write_request(config: RunConfig, files: Sequence[str], output: pathlib.Path) -> None:
@@ -44,7 +40,7 @@ def write_request(config: RunConfig, files: Sequence[str], output: pathlib.Path)
 def after_push(
     config: RunConfig, files: Sequence[str], place: pathlib.Path | str, folder: pathlib.Path
 ) -> list[list[str]]:
-    """Returns the commands that use a pushed model: serve it, ask it, explain it and score a log.
+    """Returns the commands that use a pushed model: serve it, ask it, explain it, score a log, and open the report.
 
     Args:
         config: The run's configuration.
@@ -59,12 +55,17 @@ def after_push(
     commands = [[own, *serve]]
     if not is_url(place) and (folder / REQUEST).exists():
         commands.append(["curl", "-d", f"@{place}/{REQUEST}", f"{url}:predict"])
-    return [
-        *commands,
+    commands += [
         [own, "predict", "--url", url, "--input", files[0], "--rows", "5"],
         [own, "explain", str(place), *trust],
         [own, "score", "--model", str(place), "--input", files[0], "--output", "scores"],
     ]
+    return commands if is_url(place) else [*commands, open_report(place)]
+
+
+def open_report(place: pathlib.Path | str) -> list[str]:
+    """Returns the command that shows the report of a run's folder in a browser."""
+    return [command_name(), "report", str(place), "--open"]
 
 
 def lifted(gates: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -104,21 +105,6 @@ def after_block(
     trust = ["--trust"] if ":" in config.model.name else []
     settings = [part for setting in lifted(gates) for part in ("--set", setting)]
     look = [[command_name(), "explain", str(place), *trust]]
+    if not is_url(place):
+        look.append(open_report(place))
     return [*look, [command_name(), *command, *settings]] if settings else look
-
-
-def shown(command: Sequence[str], width: int = _WIDTH) -> str:
-    """Returns a command as a shell takes it, broken between its words into lines of at most `width` characters."""
-    lines = [""]
-    for word in map(shlex.quote, command):
-        if lines[-1] and len(lines[-1]) + 1 + len(word) > width - 2:
-            lines.append(f"    {word}")
-        else:
-            lines[-1] += f" {word}" if lines[-1] else word
-    return " \\\n".join(lines)
-
-
-def command_name() -> str:
-    """Returns how a shell finds `ctrpipe`: by its name, or by a path if its folder is not searched."""
-    own = pathlib.Path(sys.executable).with_name("ctrpipe")
-    return "ctrpipe" if shutil.which("ctrpipe") or not own.exists() else os.path.relpath(own)

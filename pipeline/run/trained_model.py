@@ -55,6 +55,14 @@ class TrainedModel:
                 continue  # an unfinished training run
         return None
 
+    def log(self) -> list[str]:
+        """Returns the files of the log that the run read; [] if they are not known."""
+        try:
+            lineage = json.loads(((self.run or self.version) / LINEAGE).read_text())
+            return [str(file["path"]) for file in lineage["data"]]
+        except (OSError, ValueError, LookupError, TypeError):
+            return []
+
     def position(self) -> dict[str, str | float]:
         """Returns the position that the served model uses for every request; {} if none is fixed or known."""
         run = self.run or self.version.absolute().parent.parent.parent

@@ -5,6 +5,7 @@ from typing import Any
 
 import rich.table
 
+from ctrpipe.common.command_lines import command_name, next_steps
 from ctrpipe.common.files import write_json, write_text
 from ctrpipe.common.terminal import console, print_table
 from ctrpipe.pipeline.compare.show import print_comparison
@@ -56,7 +57,8 @@ def print_summary(summary: Summary, output: pathlib.Path) -> None:
         _print_confirmation(confirmation)
     files = [BEST, *([PROPOSED] if summary.proposed else []), TRIALS, PAGE]
     terminal.print(f"Written: {output}/{', '.join(files)}", soft_wrap=True)
-    terminal.print(f"Next: ctrpipe run {output}/{PROPOSED if summary.proposed else BEST}", soft_wrap=True)
+    chosen = str(output / (PROPOSED if summary.proposed else BEST))
+    terminal.print(next_steps([command_name(), "run", chosen]), markup=False, soft_wrap=True)
 
 
 def _print_confirmation(confirmation: dict[str, Any]) -> None:

@@ -189,6 +189,22 @@ def many_filters(target: Target) -> list[Measure]:
     return _eight(target, gzip.compress(request.SerializeToString() + filters, 1))
 
 
+def padded_tags(target: Target) -> list[Measure]:
+    """60 kB of gzip: 20 million empty inputs, whose tags have two bytes in place of one; eight at once."""
+    if not target.server.grpc:
+        return []
+    body = b"\x92\x00\x00" * target.take(20_000_000, 3_000_000)
+    return _eight(target, gzip.compress(body, 1))
+
+
+def padded_lengths(target: Target) -> list[Measure]:
+    """60 kB of gzip: 20 million fields that no request has, whose lengths have two bytes in place of one."""
+    if not target.server.grpc:
+        return []
+    body = b"\x4a\x80\x00" * target.take(20_000_000, 3_000_000)
+    return _eight(target, gzip.compress(body, 1))
+
+
 def long_names(target: Target) -> list[Measure]:
     """260 kB of gzip: the name of a signature that has 60 MB; eight at once."""
     if not target.server.grpc:
@@ -358,6 +374,8 @@ ATTACKS = (
     strings_in_content,
     empty_grpc_strings,
     many_filters,
+    padded_tags,
+    padded_lengths,
     long_names,
     grpc_gzip,
     large_messages,

@@ -28,6 +28,9 @@ IN_FULL_ALONE = {
     "reload_from_network": "tests/contract/test_reload.py",
     "reload_outside_the_roots": "tests/contract/test_reload.py",
     "sigterm": "tests/serving/test_serve.py",
+    "padded_lengths": "tests/serving/test_grpc_parsing.py",
+    "padded_tags": "tests/serving/test_grpc_messages.py",
+    "unread_ends": "tests/serving/test_http_protocol.py",
     "swaps_under_load": "tests/serving/test_hot_swap.py",
     "unfinished_messages": "tests/serving/test_grpc_arrivals.py",
 }

@@ -27,7 +27,7 @@ def done(tmp_path_factory) -> pathlib.Path:
     assert all(f"{phase} " in line for phase in ("Trainer", "Trainer's export", "GatedEvaluator")), line
     commands = output.partition("Next:\n")[2].replace(" \\\n", "").splitlines()
     words = [shlex.split(command)[1:] for command in commands]
-    assert [command[0] for command in words] == ["serve", "-d", "predict", "explain", "score"]
+    assert [command[0] for command in words] == ["serve", "-d", "predict", "explain", "score", "report"]
     assert words[1][1] == f"@{folder}/out/request.json" and words[4][4] == str(folder / "log.tsv")
     return folder
 

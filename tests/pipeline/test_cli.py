@@ -104,14 +104,26 @@ def test_a_command_is_imported_when_it_is_called():
     }
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_names_every_option_with_a_text(command):
-    code, output = call(command, "--help")
-    assert code == 0 and re.match(f"(?i)usage: (main|ctrpipe) {command} ", output)
-    for parameter in main.get_command(CONTEXT, command).params:
+def words_of_commands() -> list[str]:
+    """The words of each command, those of groups included: `run`, `prepare join`."""
+    words = []
+    for name in COMMANDS:
+        command = main.get_command(CONTEXT, name)
+        words += [name, *(f"{name} {part}" for part in getattr(command, "commands", ()))]
+    return words
+
+
+@pytest.mark.parametrize("words", words_of_commands())
+def test_help_fits_80_columns_and_has_a_text_of_every_option(words):
+    code, output = call(*words.split(), "--help")
+    assert code == 0 and re.match(f"(?i)usage: (main|ctrpipe) {words} ", output)
+    command = main
+    for word in words.split():
+        command = command.get_command(CONTEXT, word)
+    for parameter in command.params:
         if isinstance(parameter, click.Option):
-            assert parameter.opts[0] in output
-    assert main.get_command(CONTEXT, command).help
+            assert parameter.opts[0] in output and parameter.help, parameter.name
+    assert command.help and [line for line in output.splitlines() if len(line) > 80] == []
 
 
 def test_the_documents_name_every_command_model_and_exit_code():

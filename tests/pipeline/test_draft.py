@@ -263,7 +263,9 @@ def test_init_writes_a_new_file_only(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     log = as_csv(tmp_path)
     made = CliRunner().invoke(main, ["init", log])
-    assert made.exit_code == 0 and "Written: shop.yaml" in made.output
+    lines = made.output.splitlines()
+    assert made.exit_code == 0 and lines[-4:-2] == ["Written: shop.yaml", "Next:"]
+    assert lines[-2].endswith("ctrpipe check shop.yaml") and lines[-1].endswith("ctrpipe run shop.yaml")
     assert "Unsure: row_id: another value in each row" in made.output
     again = CliRunner().invoke(main, ["init", log])
     assert again.exit_code == 2 and "shop.yaml: the file exists" in again.output

@@ -177,7 +177,7 @@ def test_a_budget_searches_the_draft_and_a_wrong_one_writes_nothing(tmp_path, mo
     monkeypatch.setattr("ctrpipe.pipeline.tune.results.print_summary", lambda *given: print(*given))
     made = CliRunner().invoke(main, ["init", log, "--budget", "1m30s"])
     assert made.exit_code == 0, made.output
-    assert "Written: log.yaml; next: ctrpipe tune log.yaml --budget 1m30s" in made.output
+    assert "Written: log.yaml\nNow:\n" in made.output and "ctrpipe tune log.yaml --budget 1m30s" in made.output
     [(plan, files, folder)] = searched
     assert (plan.budget.seconds, plan.budget.trials, files) == (90.0, None, [log])
     assert folder == pathlib.Path("runs/log-tune") and f"summary {folder}" in made.output

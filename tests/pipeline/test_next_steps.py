@@ -1,14 +1,12 @@
 """The commands that a run ends with, and the request with a row of its log."""
 
 import json
-import pathlib
-import shlex
 
 import numpy as np
 import pytest
 
 from ctrpipe.pipeline.config import RunConfig, load_config
-from ctrpipe.pipeline.run.next_steps import REQUEST, after_block, after_push, lifted, shown, write_request
+from ctrpipe.pipeline.run.next_steps import REQUEST, after_block, after_push, lifted, write_request
 
 CONFIG = {
     "name": "next",
@@ -42,7 +40,7 @@ def test_a_log_without_a_good_row_has_no_request(tmp_path):
     write_request(config(), [str(tmp_path / "log.csv")], tmp_path)
     assert not (tmp_path / REQUEST).exists()
     commands = after_push(config(), ["log.csv"], "runs/next", tmp_path)
-    assert [command[1] for command in commands] == ["serve", "predict", "explain", "score"]
+    assert [command[1] for command in commands] == ["serve", "predict", "explain", "score", "report"]
 
 
 @pytest.mark.parametrize("model", ["lr", "mine:Own"])
@@ -56,6 +54,7 @@ def test_the_commands_after_a_run_name_its_model_and_its_log(tmp_path, model):
         ["predict", "--url", url, "--input", "day *.csv", "--rows", "5"],
         ["explain", str(tmp_path), *(["--trust"] if ":" in model else [])],
         ["score", "--model", str(tmp_path), "--input", "day *.csv", "--output", "scores"],
+        ["report", str(tmp_path), "--open"],
     ]
     stored = after_push(config(), ["log.csv"], "s3://bucket/run", tmp_path)
     assert [command[1] for command in stored] == ["serve", "predict", "explain", "score"]
@@ -90,15 +89,6 @@ def test_a_failed_gate_is_lifted_by_its_own_key_and_the_setting_is_valid(tmp_pat
     assert not loaded.gates.calibration.slices and not loaded.monitoring.block
     (tmp_path / "report_data").mkdir()
     (tmp_path / "report_data" / "gates.json").write_text(json.dumps(gates[:2]))
-    look, lift = after_block(["run", "a b.yaml", "--data", "x.csv"], config(), "runs/next", tmp_path)
-    assert look[1:] == ["explain", "runs/next"]
+    look, page, lift = after_block(["run", "a b.yaml", "--data", "x.csv"], config(), "runs/next", tmp_path)
+    assert look[1:] == ["explain", "runs/next"] and page[1:] == ["report", "runs/next", "--open"]
     assert lift[1:] == ["run", "a b.yaml", "--data", "x.csv", "--set", "gates.rig=null"]
-
-
-@pytest.mark.parametrize("length", [1, 12, 30])
-def test_a_long_command_is_broken_into_lines_that_a_shell_joins(length):
-    command = ["ctrpipe", *(f"--option{place} a'b {'x' * place}" for place in range(length))]
-    lines = shown(command, 60).splitlines()
-    assert all(len(line) <= 60 for line in lines) and all(line.endswith(" \\") for line in lines[:-1])
-    assert shlex.split(shown(command, 60).replace("\\\n", "")) == command
-    assert pathlib.Path(shlex.split(shown(["/a b/ctrpipe"]))[0]).name == "ctrpipe"

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import sys
 
 import numpy as np
 import pandas as pd
@@ -212,12 +213,13 @@ def test_settings_that_contradict_each_other(join, message):
 
 def test_the_command_joins_as_the_issue_of_its_users_says(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(pathlib.Path(sys.executable).parent))
     written(tmp_path, log=LOG, users=USERS, items="item_id,price\n7,1\n8,2\n9,3\n")
     call = ["prepare", "join", "log.csv", "users.csv", "items.csv", "--on", "user_id", "--on", "item_id"]
     done = CliRunner().invoke(main, call)
     assert done.exit_code == 0 and done.output == (
         "5 rows with age, price\n2 of them have no partner in users.csv\n0 of them have no partner in items.csv\n"
-        "0 malformed rows in dead_letter/rejects.jsonl\nNext: ctrpipe init 'joined/log/*.parquet'\n"
+        "0 malformed rows in dead_letter/rejects.jsonl\nNext:\n  ctrpipe init 'joined/log/*.parquet'\n"
     )
     done = CliRunner().invoke(main, [*call, "--on", "click"])
     assert done.exit_code == 2 and "--on: 3 of them for 2 tables; give one a table in their order" in done.output

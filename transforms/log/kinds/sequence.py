@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
+from ctrpipe.transforms.log.kinds.guess import ColumnSample, Guess, usual_length
 from ctrpipe.transforms.log.kinds.kind import Kind, Seen, WithVocabulary
 
 
@@ -140,6 +141,19 @@ class ItemSequence(WithVocabulary):
     def meaning(self, column: str) -> tuple[object, ...]:
         several = (self.item_values(column),) if column in self.values_per_item else ()
         return (self.kind, self.role, self.max_length, self.owner_of(column), self.pooling, *several)
+
+    @classmethod
+    def guess_nested(cls, column: ColumnSample, separator: str, within: str) -> Guess:
+        """Returns the guess for a column of lists of lists, which are joined by two separators."""
+        items = [[item for item in value.split(separator) if item] for value in column.present]
+        length = usual_length(map(len, items))
+        most = usual_length(len(item.split(within)) for row in items for item in row)
+        settings = {"kind": "sequence", "separator": separator, "max_length": length, "within": within}
+        comment = (
+            f"lists of lists, {column.seen}: a history of items with several values each; 95% of the rows have up to "
+            f"{length} items, 95% of the items up to {most}"
+        )
+        return Guess({**settings, "values_per_item": {column.name: most}}, comment)
 
     def notes(self, column: str, seen: Seen) -> Iterator[str]:
         yield from seen.list_notes(column, self.separator)

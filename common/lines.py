@@ -1,0 +1,48 @@
+"""Lines of text that fit the terminal: broken between words, with what follows below the text and not at the margin."""
+
+import re
+import shutil
+import sys
+import textwrap
+from typing import TextIO
+
+_INDENT = 2  # of what follows a line without a head
+_HEAD = re.compile(r"\[ *[\d.]+s\] |[A-Za-z][\w ]{0,10}: +| +")  # the seconds, `Model:  ` or an indentation
+
+
+def say(text: str, err: bool = False) -> None:
+    """Prints lines for a reader to standard output, or to standard error.
+
+    Args:
+        text: The lines.
+        err: Whether they go to standard error.
+    """
+    stream = sys.stderr if err else sys.stdout
+    print(fitted(text, stream), file=stream, flush=True)
+
+
+def fitted(text: str, stream: TextIO) -> str:
+    """Returns lines as they are to be printed to a stream.
+
+    On a terminal a line that is too long is broken between words. A path or a name stays whole, so that it can be
+    copied. What is no terminal, as a file or a pipe, gets each line whole, for `grep`.
+    """
+    if not stream.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    return "\n".join(_broken(line, width) for line in text.split("\n"))
+
+
+def _broken(line: str, width: int) -> str:
+    if len(line) <= width:
+        return line
+    head = _HEAD.match(line)
+    return textwrap.fill(
+        line,
+        width,
+        subsequent_indent=" " * (len(head[0]) if head else _INDENT),
+        break_long_words=False,
+        break_on_hyphens=False,
+        replace_whitespace=False,
+        expand_tabs=False,
+    )

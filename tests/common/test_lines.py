@@ -1,0 +1,53 @@
+"""Lines on a terminal and elsewhere."""
+
+import io
+
+import pytest
+
+from ctrpipe.common import lines
+from ctrpipe.common.lines import fitted, say
+
+PATH = "runs/a-folder-with-a-long-name/that-must-stay-whole/because-it-is-copied.json"  # 77 characters
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("short", "short"),
+        ("", ""),
+        ("one two three four five six seven eight nine", "one two three four five six seven eight\n  nine"),
+        (
+            "[  12.5s] attention_net: 8,400 examples, loss 0.5447, log loss 0.5231",
+            "[  12.5s] attention_net: 8,400 examples,\n          loss 0.5447, log loss 0.5231",
+        ),
+        (
+            "Note:   the epochs ended while the validation loss fell",
+            "Note:   the epochs ended while the\n        validation loss fell",
+        ),
+        ("  3 x a price that is not a number at all, here", "  3 x a price that is not a number at\n  all, here"),
+        (f"Written: {PATH}", f"Written:\n         {PATH}"),
+        ("first\nsecond", "first\nsecond"),
+    ],
+)
+def test_a_line_too_long_for_the_terminal_is_broken_between_words(text, shown):
+    assert fitted(text, Terminal()) == shown
+    assert fitted(text, io.StringIO()) == text  # a file or a pipe has each line whole
+
+
+def test_what_is_said_goes_to_the_stream_of_now(monkeypatch, capsys):
+    say("a" * 30 + " " + "b" * 30)
+    say("lost", err=True)
+    assert capsys.readouterr() == ("a" * 30 + " " + "b" * 30 + "\n", "lost\n")
+    monkeypatch.setattr(lines.sys, "stdout", terminal := Terminal())
+    say("a" * 30 + " " + "b" * 30)
+    assert terminal.getvalue() == "a" * 30 + "\n  " + "b" * 30 + "\n"
