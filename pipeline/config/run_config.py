@@ -56,8 +56,10 @@ class RunConfig(LogSpec):
         model: {name: dcn_v2}
     """
 
-    name: str = pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", examples=["mine"])
-    """Name of the run: letters, digits, `_`, `.` and `-`. Its folder is `runs/<name>`, unless `--output` is given."""
+    name: str = pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=63, examples=["mine"])
+    """Name of the run: at most 63 letters, digits, `_`, `.` and `-`. Its folder is `runs/<name>`, unless `--output` is
+    given.
+    """
     seed: int = pydantic.Field(1, ge=0, lt=SEEDS)
     """Seed of all random numbers: initial weights, row order, hash split. It makes a run reproducible."""
     events: EventLog | None = None
