@@ -4,6 +4,7 @@ import copy
 import os
 import pathlib
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -121,16 +122,26 @@ def _read_mapping(path: pathlib.Path) -> dict[str, Any]:
     try:
         text = path.read_text()
     except OSError as error:
-        raise InputError(f"{path}: cannot read the configuration: {error.strerror}") from error
+        advice = "name its YAML file" if isinstance(error, IsADirectoryError) else "check the path"
+        raise InputError(f"{path}: cannot read the configuration: {error.strerror}; {advice}{_draft(path)}") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not a text file (invalid UTF-8)") from error
+        raise InputError(f"{path}: not a text file (invalid UTF-8){_draft(path, '; ')}") from error
     try:
         values = read_yaml(text)
     except yaml.YAMLError as error:
-        raise InputError(f"{path}: not valid YAML: {one_line(error)}") from error
+        hint = _draft(path, "; ")
+        reason = one_line(error) if not hint else "this command takes a configuration"
+        raise InputError(f"{path}: not valid YAML: {reason}{hint}") from error
     if not isinstance(values, dict):
-        raise InputError(f"{path}: expected a mapping with the keys name, data, features, model")
+        keys = "expected a mapping with the keys name, data, features, model"
+        raise InputError(f"{path}: {keys}{_draft(path, '; ')}")
     return values
+
+
+def _draft(path: pathlib.Path, before: str = ", or ") -> str:
+    """Returns the command that drafts a configuration for a log which was given in place of one; "" for other files."""
+    is_log = path.is_file() and path.suffix.lower() not in (".yaml", ".yml")
+    return f"{before}`ctrpipe init {shlex.quote(str(path))}` drafts a configuration for a log" if is_log else ""
 
 
 def _place(files: dict[pathlib.Path, dict[str, Any]], key: tuple[int | str, ...]) -> pathlib.Path:
