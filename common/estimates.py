@@ -9,6 +9,7 @@ References:
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -127,6 +128,44 @@ def log_loss_estimate(labels: np.ndarray, probabilities: np.ndarray, weights: We
     if np.count_nonzero(mass) < 2:
         return None
     losses = metrics.log_losses(labels, probabilities)
+    value = float(mass @ losses / mass.sum())
+    return Estimate(value, _shares(mass) * (losses - value))
+
+
+def rmse_estimate(labels: np.ndarray, numbers: np.ndarray, weights: Weights = None) -> Estimate | None:
+    """Returns the square root of the mean squared difference of predicted numbers, with linearised components.
+
+    Returns None with fewer than two rows.
+
+    Args:
+        labels: The true numbers, `[N]`.
+        numbers: The predicted ones, `[N]`.
+        weights: See `auc_estimate`.
+    """
+    squares = _mean_estimate(lambda apart: apart**2, labels, numbers, weights)
+    if squares is None:
+        return None
+    value = math.sqrt(squares.value)
+    return Estimate(value, squares.components / (2 * value) if value else squares.components)
+
+
+def mae_estimate(labels: np.ndarray, numbers: np.ndarray, weights: Weights = None) -> Estimate | None:
+    """Returns the mean absolute difference of predicted numbers; None with fewer than two rows.
+
+    See `rmse_estimate` for the arguments.
+    """
+    return _mean_estimate(np.abs, labels, numbers, weights)
+
+
+def _mean_estimate(
+    loss: Callable[[np.ndarray], np.ndarray], labels: np.ndarray, numbers: np.ndarray, weights: Weights
+) -> Estimate | None:
+    """Returns the mean of a loss of the differences between predicted and true numbers."""
+    labels, numbers, weights = metrics.labelled(labels, numbers, weights)
+    mass = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
+    if np.count_nonzero(mass) < 2:
+        return None
+    losses = loss(np.asarray(numbers, np.float64) - labels)
     value = float(mass @ losses / mass.sum())
     return Estimate(value, _shares(mass) * (losses - value))
 

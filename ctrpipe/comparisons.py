@@ -63,18 +63,20 @@ class Comparison(Result):
         return records
 
     def _table(self) -> Table:
-        header = ("slice", "model", "auc", "log_loss", "auc difference", "95%", "p")
+        is_number = "rmse" in self.slices[0]["metrics"][self.models[0]]
+        first, second = ("rmse", "mae") if is_number else ("auc", "log_loss")
+        header = ("slice", "model", first, second, f"{first} difference", "95%", "p")
         rows = []
         for part in self.slices:
             for name, metrics in part["metrics"].items():
-                auc = part["differences"].get(name, {}).get("auc", {})
-                known = [metrics["auc"], metrics["log_loss"], auc.get("difference")]
-                rows.append([part["slice"], name, *known, interval(auc.get("interval")), auc.get("p")])
+                tested = part["differences"].get(name, {}).get(first, {})
+                known = [metrics[first], metrics[second], tested.get("difference")]
+                rows.append([part["slice"], name, *known, interval(tested.get("interval")), tested.get("p")])
         return Table(header, rows)
 
     @in_one_line
     def plot(self) -> "Figure":
-        """Plots the differences in AUC and RIG per model and slice, with 95% confidence intervals."""
+        """Plots the differences per model and slice, with 95% confidence intervals: in AUC and RIG, or RMSE and MAE."""
         from ctrpipe.pipeline.compare.plots import comparison_figure  # lazy: matplotlib takes 0.4 s
 
         return comparison_figure(self.report)

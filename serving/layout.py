@@ -15,6 +15,7 @@ PUSHED = "models"  # the folder of a run's pushed models
 SAVED_MODEL = "saved_model.pb"
 _SAVED_MODEL_TEXT = "saved_model.pbtxt"
 GRAPH_ASSETS = "assets"  # TensorFlow's name for the folder of the files that the graph reads
+_WEIGHTS = "variables"  # TensorFlow's name for the folder of the weights
 ASSETS = "assets.extra"  # TF Serving's name for the folder of a SavedModel's extra files
 
 
@@ -61,7 +62,12 @@ def graph_file(version: pathlib.Path) -> pathlib.Path:
 
 def model_files(version: pathlib.Path) -> list[pathlib.Path]:
     """Returns the files that determine a version's responses: its graph, its weights and its assets."""
-    return [graph_file(version), *sorted((version / "variables").glob("*")), *sorted((version / ASSETS).glob("*"))]
+    return [graph_file(version), *sorted((version / _WEIGHTS).glob("*")), *sorted((version / ASSETS).glob("*"))]
+
+
+def weights_index(version: pathlib.Path) -> pathlib.Path:
+    """Returns the path of the list of a version's weights, without which TensorFlow loads none."""
+    return version / _WEIGHTS / "variables.index"
 
 
 def versions(base_path: pathlib.Path) -> list[pathlib.Path]:

@@ -33,12 +33,13 @@ class Trip:
         self._places: dict[str, str] = {}
 
     def __call__(self, frame: types.FrameType, event: str, argument: Any) -> None:
-        if event == "call" and frame.f_code.co_name != "<module>":
+        if event == "call":
             name = frame.f_code.co_filename
             if name not in self._places:
                 self._places[name] = _place(name)
-            if place := self._places[name]:
-                self.files.setdefault(place)
+            place = self._places[name]
+            if place and place not in self.files and not _at_import(frame):
+                self.files[place] = None
 
     @contextlib.contextmanager
     def recorded(self) -> Iterator[None]:
@@ -50,6 +51,15 @@ class Trip:
         finally:
             sys.setprofile(None)
             threading.setprofile(None)
+
+
+def _at_import(frame: types.FrameType | None) -> bool:
+    """Returns whether a module's own code, a class body or a decorator of it, is on the stack."""
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") != "__main__":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _place(name: str) -> str:

@@ -63,8 +63,9 @@ def compare(
       ctrpipe compare scores_a scores_b --config log.yaml
 
     All models must have the same test rows. Prints AUC and RIG on all rows, on the Tail slice and on the slices of the
-    runs, and the differences to the first model (or to --against) with confidence intervals. The intervals cover the
-    choice of test rows and of seeds. With one seed per model they cover the test rows only, and the verdict says so.
+    runs, and the differences to the first model (or to --against) with confidence intervals; RMSE and MAE if --task is
+    one that predicts a number. The intervals cover the choice of test rows and of seeds. With one seed per model they
+    cover the test rows only, and the verdict says so.
     """
     # Lazy: numpy, pyarrow and rich take 0.2 s to import.
     from ctrpipe.pipeline.compare.folders import compare_folders

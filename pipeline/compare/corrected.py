@@ -24,7 +24,7 @@ def correct(differences: Sequence[dict[str, Any]]) -> None:
     adjusted = holm([one["p"] for one in tested])
     for one, p_value in zip(tested, adjusted, strict=True):
         one["p"] = float(p_value)
-        one["verdict"] = verdict_of(one["difference"], one["p"])
+        one["verdict"] = verdict_of(one["difference"], one["p"], one.get("lower_is_better", False))
         level = 1 - (1 - LEVEL) / len(defined)
         one["interval"] = interval_of(one["difference"], one["standard_error"], one["freedom"], level)
     for one in differences:

@@ -15,7 +15,7 @@ from ctrpipe.common.near import did_you_mean
 from ctrpipe.pipeline.compare.corrected import correct
 from ctrpipe.pipeline.compare.rows_and_seeds import LEVEL
 from ctrpipe.pipeline.compare.shards import SHARDS, shards
-from ctrpipe.pipeline.compare.sides import TESTED, Groups, compare_sides, groups_of_rows, side
+from ctrpipe.pipeline.compare.sides import TESTED, TESTED_NUMBERS, Groups, compare_sides, groups_of_rows, side
 from ctrpipe.pipeline.evaluation.elements import frequent_slices
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 
@@ -32,9 +32,9 @@ def compare(
     """Returns the metrics of every model on ALL, on Tail, and on the values of columns that all models have.
 
     A model's metrics are means over its training runs. Every model but the first has its differences from the first in
-    AUC and RIG with a verdict (see `sides.compare_sides`). They are corrected for their number, in two families: those
-    on ALL, one per model, and those of all models on all slices (see `corrected.correct`). The differences cover only
-    the rows if a side has one training run.
+    AUC and RIG with a verdict (see `sides.compare_sides`), or in RMSE and MAE where the task predicts a number. The
+    differences are corrected for their number, in two families: those on ALL, one per model, and those of all models on
+    all slices (see `corrected.correct`). They cover only the rows if a side has one training run.
 
     Args:
         scored: For each model's name, the predictions of its training runs, which differ by their seeds. At least two
@@ -54,7 +54,7 @@ def compare(
             _check_same(names[0], first, name, each, task)
     scored = {name: [each.labelled(task) for each in trainings] for name, trainings in scored.items()}
     first = scored[names[0]][0]
-    labels = first.labels[task]
+    labels, is_number = first.labels[task], task in first.numbers
     probabilities = {name: [each.probabilities[task] for each in trainings] for name, trainings in scored.items()}
     shard = shards(len(labels), shard_count)
     slices_compared = []
@@ -62,13 +62,13 @@ def compare(
         progress(name)
         parts = {model: [values[rows] for values in trainings] for model, trainings in probabilities.items()}
         weights = None if first.weights is None else first.weights[rows]
-        groups = groups_of_rows(first)
+        groups = None if is_number else groups_of_rows(first)
         own = None if groups is None else dataclasses.replace(groups, numbers=groups.numbers[rows])
-        compared = _compare_slice(labels[rows], parts, weights, shard[rows], shard_count, own)
+        compared = _compare_slice(labels[rows], parts, weights, shard[rows], shard_count, own, is_number)
         slices_compared.append({"slice": name, **compared})
     for family in (slices_compared[:1], slices_compared[1:]):
-        for metric in (*TESTED, "gauc"):
-            tested = [part["differences"][name] for part in family for name in names[1:]]
+        tested = [part["differences"][name] for part in family for name in names[1:]]
+        for metric in (*TESTED, *TESTED_NUMBERS, "gauc"):
             correct([each[metric] for each in tested if metric in each])
     return {
         "models": names,
@@ -87,10 +87,11 @@ def _check_same(first_name: str, first: ScoredRows, name: str, each: ScoredRows,
         raise InputError(
             f"{name}: there is no task {task}; it has {', '.join(each.labels)}{did_you_mean(task, each.labels)}"
         )
-    if task in each.numbers:
+    if (task in each.numbers) != (task in first.numbers):
+        one, other = (first_name, name) if task in first.numbers else (name, first_name)
         raise InputError(
-            f"--task: {task} of {name} predicts a number, and models are compared by probabilities; read its rmse and "
-            "mae in metrics.json"
+            f"{name}: {task} is a number that {one} predicts, and a click of {other}; compare models of one kind "
+            "of label"
         )
     if len(each) != len(first):
         reason = f"{len(each):,} test rows, not {len(first):,}"
@@ -143,12 +144,16 @@ def _compare_slice(
     shard: np.ndarray,
     count: int,
     groups: Groups | None,
+    is_number: bool,
 ) -> dict[str, Any]:
     first, *others = probabilities
-    sides = {name: side(labels, trainings, shard, count, weights, groups) for name, trainings in probabilities.items()}
-    summaries = {
-        name: [metrics.summarise(labels, values, weights) for values in trainings]
+    sides = {
+        name: side(labels, trainings, shard, count, weights, groups, is_number)
         for name, trainings in probabilities.items()
+    }
+    summarise = metrics.summarise_numbers if is_number else metrics.summarise
+    summaries = {
+        name: [summarise(labels, values, weights) for values in trainings] for name, trainings in probabilities.items()
     }
     if groups is not None:
         for name, trainings in probabilities.items():

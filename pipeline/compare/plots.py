@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 
 from ctrpipe.common.charts import Estimated, Forest, chart_figure
 
-TITLES = {"auc": "AUC", "rig": "RIG", "gauc": "gAUC"}
+TITLES = {"auc": "AUC", "rig": "RIG", "gauc": "gAUC", "rmse": "RMSE", "mae": "MAE"}
 
 
 def comparison_figure(comparison: dict[str, Any]) -> Figure:

@@ -30,8 +30,7 @@ def read_scoring(folder: pathlib.Path, config: RunConfig) -> ScoredRows:
     Raises:
         InputError: a file is damaged, a score is not finite, the log is missing, or a scored row has no label.
     """
-    of_tasks = score_columns(list(config.data.labels))
-    columns = {task: of_tasks[task] for task in config.data.click_tasks}
+    columns = score_columns(list(config.data.labels))
     try:
         table = pa.concat_tables([pa.parquet.read_table(path) for path in sorted(folder.glob("part-*.parquet"))])
         scores = {task: table[column] for task, column in columns.items()}
@@ -65,6 +64,7 @@ def read_scoring(folder: pathlib.Path, config: RunConfig) -> ScoredRows:
             for name, separator in config.log_spec.separators.items()
             if name in config.evaluation.slices
         },
+        numbers=tuple(config.data.number_tasks),
     )
 
 

@@ -1,6 +1,7 @@
 """Prints a comparison as a table, and writes it as JSON, as a plot and as a page."""
 
 import pathlib
+from collections.abc import Iterable
 from typing import Any
 
 import rich.table
@@ -11,6 +12,9 @@ from ctrpipe.common.pages import template
 from ctrpipe.common.terminal import console, print_table
 from ctrpipe.pipeline.compare.sides import BETTER, UNDECIDED, WORSE
 
+FIGURES, NUMBER_FIGURES = ".4f", ".5g"  # how metrics of clicks are written, and those in the unit of a number
+NUMBER_TITLES = {"rmse": "RMSE", "mae": "MAE"}
+
 
 def print_comparison(comparison: dict[str, Any]) -> None:
     """Prints the models' metrics on every slice, their differences from the first model, and the verdicts."""
@@ -19,7 +23,7 @@ def print_comparison(comparison: dict[str, Any]) -> None:
     table.add_column("slice", overflow="fold")
     table.add_column("model", overflow="fold")
     shown, measured = _titles(comparison)
-    grouped = "gauc" in shown
+    figures = _figures(comparison)
     differences = [title for name in shown.values() for title in (f"{name} difference", "95%", "p")]
     for title in ("rows", *measured.values(), *differences):
         table.add_column(title, justify="right")
@@ -27,9 +31,9 @@ def print_comparison(comparison: dict[str, Any]) -> None:
         for name, metrics in part["metrics"].items():
             cells = [part["slice"] if name == first else "", name, f"{part['rows']:,}" if name == first else ""]
             deviations = part["deviations"][name]
-            cells += [_spread(metrics[key], deviations[key]) for key in measured]
+            cells += [_spread(metrics[key], deviations[key], figures) for key in measured]
             for compared in part["differences"].get(name, {}).values():
-                cells += [_show(compared["difference"], sign="+"), interval_text(compared["interval"])]
+                cells += [_show(compared["difference"], f"+{figures}"), interval_text(compared["interval"], figures)]
                 cells.append(_small(compared["p"]))
             table.add_row(*cells, end_section=name == comparison["models"][-1])
     terminal = console()
@@ -37,13 +41,28 @@ def print_comparison(comparison: dict[str, Any]) -> None:
     for line in _corrections(comparison):
         terminal.print(line, soft_wrap=True)
     for name, by_metric in comparison["slices"][0]["differences"].items():
-        terminal.print(verdict(f"{name}: AUC", by_metric["auc"], first), soft_wrap=True)
-        if grouped:
-            terminal.print(verdict(f"{name}: gAUC", by_metric["gauc"], first), soft_wrap=True)
+        for metric in judged(by_metric):
+            terminal.print(verdict(f"{name}: {shown[metric]}", by_metric[metric], first), soft_wrap=True)
+
+
+def judged(metrics: Iterable[str]) -> list[str]:
+    """Returns the metrics that have a verdict, of those whose differences are tested: RIG goes with AUC."""
+    return [name for name in metrics if name != "rig"]
+
+
+def is_of_numbers(comparison: dict[str, Any]) -> bool:
+    """Returns whether models are compared by a task that predicts a number."""
+    return "rmse" in comparison["slices"][0]["metrics"][comparison["models"][0]]
+
+
+def _figures(comparison: dict[str, Any]) -> str:
+    return NUMBER_FIGURES if is_of_numbers(comparison) else FIGURES
 
 
 def _titles(comparison: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
     """Returns the titles of the metrics whose differences are tested, and of all metrics that are shown."""
+    if is_of_numbers(comparison):
+        return NUMBER_TITLES, {**NUMBER_TITLES, "r2": "R²", "calibration": "calibration"}
     grouped = "gauc" in comparison["slices"][0]["metrics"][comparison["models"][0]]
     tested = {"auc": "AUC", "rig": "RIG", **({"gauc": "gAUC"} if grouped else {})}
     return tested, {**tested, "log_loss": "log loss", "calibration": "calibration"}
@@ -75,7 +94,8 @@ def verdict(subject: str, compared: dict[str, Any], reference: str) -> str:
     if compared["seeds_error"] is None:
         over = f"over these trainings' rows alone: one seed on {'each' if first == second else 'a'} side, and another"
         over += " seed may turn it round"
-    low_high = f"{compared['difference']:+.4f}, 95% {interval_text(compared['interval'])}"
+    figures = NUMBER_FIGURES if compared.get("lower_is_better") else FIGURES
+    low_high = f"{compared['difference']:+{figures}}, 95% {interval_text(compared['interval'], figures)}"
     return f"{subject} {words[compared['verdict']]} {reference} ({low_high}) {over}"
 
 
@@ -84,21 +104,21 @@ def correction(count: int, of: str) -> str:
     return f"p values and intervals of the {of} are corrected for {count} differences (Holm, Bonferroni)"
 
 
-def _spread(value: float | None, deviation: float | None) -> str:
-    return _show(value) if deviation is None else f"{_show(value)} ± {_show(deviation)}"
+def _spread(value: float | None, deviation: float | None, figures: str) -> str:
+    return _show(value, figures) if deviation is None else f"{_show(value, figures)} ± {_show(deviation, figures)}"
 
 
-def _show(value: float | None, digits: int = 4, sign: str = "") -> str:
-    return "-" if value is None else f"{value:{sign}.{digits}f}"
+def _show(value: float | None, figures: str) -> str:
+    return "-" if value is None else f"{value:{figures}}"
 
 
 def _small(value: float | None) -> str:
     return "-" if value is None else f"{value:.2g}"
 
 
-def interval_text(value: tuple[float, float] | None) -> str:
+def interval_text(value: tuple[float, float] | None, figures: str = FIGURES) -> str:
     """Formats the two ends of an interval with their signs. "-" for None."""
-    return "-" if value is None else f"{value[0]:+.4f} .. {value[1]:+.4f}"
+    return "-" if value is None else f"{value[0]:+{figures}} .. {value[1]:+{figures}}"
 
 
 def write_comparison(comparison: dict[str, Any], path: pathlib.Path) -> list[pathlib.Path]:
@@ -137,7 +157,7 @@ def comparison_page(comparison: dict[str, Any]) -> str:
         (verdict(f"{model}: {title}", by_metric[name], first), by_metric[name]["verdict"] != WORSE)
         for model, by_metric in comparison["slices"][0]["differences"].items()
         for name, title in names.items()
-        if name != "rig"
+        if name in judged(names)
     ]
     return template("compare.html.jinja", pathlib.Path(__file__).parent).render(
         comparison=comparison,
@@ -145,5 +165,7 @@ def comparison_page(comparison: dict[str, Any]) -> str:
         measured=measured,
         verdicts=verdicts,
         corrections=_corrections(comparison),
+        of_numbers=is_of_numbers(comparison),
+        figures_of_difference=f"%+{_figures(comparison)}",
         plots={chart.title: chart_svg(chart) for chart in comparison_charts(comparison)},
     )

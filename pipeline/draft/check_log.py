@@ -22,7 +22,7 @@ from ctrpipe.transforms.kddcup2012 import is_kddcup2012
 from ctrpipe.transforms.log.division import find_ordering
 from ctrpipe.transforms.log.epochs import eight_digits
 from ctrpipe.transforms.log.files import find_files
-from ctrpipe.transforms.log.ingest import described_splits, kind_of_reject
+from ctrpipe.transforms.log.ingest import described_splits, kind_of_reject, weight_fault
 from ctrpipe.transforms.log.kinds.kind import Seen
 from ctrpipe.transforms.log.pretrained_table import pretrained_tables, read_table
 from ctrpipe.transforms.log.readers import LogReader
@@ -142,7 +142,9 @@ def _check_files(config: RunConfig, patterns: Sequence[str], findings: Findings,
     """Checks the columns and the first rows of files, and, of a whole log, the rows of its splits."""
     files: list[str] = []
     try:
+        given = config
         config, files = config.placed(patterns)
+        findings.notes += given.items_found(files).told
     except InputError as error:
         findings.errors.append(str(error))
     reader = LogReader(config.log_spec)
@@ -274,7 +276,11 @@ def _check_splits(config: RunConfig, files: Sequence[str], findings: Findings) -
     findings.splits = counted.rows
     findings.divided = list(described_splits(config.data.split, counted))
     if is_readable(files):
-        of_splits = constant_columns(config, rows_of_splits(config.log_spec, files))
+        rows_by_split = rows_of_splits(config.log_spec, files)
+        if config.data.weight and config.data.click_tasks:
+            for name, rows in rows_by_split.items():
+                findings.errors += filter(None, [weight_fault(config.log_spec, name, rows.to_batches())])
+        of_splits = constant_columns(config, rows_by_split)
         findings.notes += [f"Column: {each.column}, {each.split} rows: {each.text}" for each in of_splits]
     for name, rows in counted.rows.items():
         if not rows:

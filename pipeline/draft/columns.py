@@ -2,7 +2,9 @@
 
 import collections
 import dataclasses
+import math
 import re
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +17,7 @@ from ctrpipe.transforms.log.kinds.numeric import Numeric
 from ctrpipe.transforms.log.kinds.time import Time
 from ctrpipe.transforms.log.kinds.vector import Vector
 from ctrpipe.transforms.log.sample import LogSample, are_row_numbers
-from ctrpipe.transforms.log.words import NUMBER
+from ctrpipe.transforms.log.words import NUMBER, USUAL_MISSING
 
 # Names of label columns, most likely first.
 _LABELS = (
@@ -41,9 +43,12 @@ _POSITIVE = re.compile(
     r"positive|pos|success\w*|good|like[sd]?|won|win|accept\w*|approved?|fraud\w*|spam|default\w*|ja|oui|si|s[ií]|sim|da|>.*)",
     re.IGNORECASE,
 )
+_TRUTHS = (frozenset(("1", "1.0", "true", "True", "TRUE")), frozenset(("0", "0.0", "false", "False", "FALSE")))
+_MISSING = frozenset(("", *USUAL_MISSING))
 _PAIRS = (("1", "0"), ("true", "false"), ("yes", "no"), ("y", "n"), ("t", "f"), ("click", "noclick"), ("2", "1"))
 # The kinds that a column may be drafted as, in the order in which they are asked; the first that takes it has it.
 _ASKED: tuple[type[Kind], ...] = (Time, Numeric, Vector, Multivalent, Categorical)
+CLICK_TASK = "ctr"
 _INDEX_NAME = re.compile(r"Unnamed: \d+(\.\d+)*(_level_\d+)?|__index_level_\d+__|level_0|index|rownames")
 _FEWEST_DIGITS = 8  # of a time that is written as a number
 _FEWEST_ROWS = 20  # in which a column that counts on numbers the rows
@@ -57,6 +62,8 @@ class LabelGuess:
     rule: str | dict[str, Any]
     comment: str
     others: tuple[str, ...] = ()  # other possible labels, which would leak this one
+    has_gaps: bool = False  # whether rows without a value have no label by the rule
+    number: "NumberLabel | None" = None  # what a model predicts beside the clicks
 
     @property
     def is_unsure(self) -> bool:
@@ -73,19 +80,44 @@ class LabelGuess:
         return [float(value in self.rule["positive"]) for value in values]
 
 
+@dataclasses.dataclass(frozen=True)
+class NumberLabel:
+    """A label that is a number, and its task in `data.labels`."""
+
+    task: str
+    column: str
+    predicts: str
+    comment: str
+
+
+def guess_number(column: str, values: Sequence[str]) -> NumberLabel | None:
+    """Returns how a model predicts a column's numbers beside clicks; None if they are none, or two values."""
+    present = [value for value in values if value and value not in USUAL_MISSING]
+    if len(set(present)) <= 2 or not all(map(NUMBER.fullmatch, present)):
+        return None
+    numbers = [float(value) for value in present]
+    if not all(map(math.isfinite, numbers)):
+        return None
+    task = re.sub(r"^[^A-Za-z]+|[^A-Za-z0-9_]", "", column) or "number"
+    missing = 1 - len(present) / len(values)
+    predicts = "count" if min(numbers) >= 0 else "mean"
+    comment = f"a number, {statistics.fmean(numbers):.4g} on average" + (f", {missing:.0%} missing" if missing else "")
+    return NumberLabel("number" if task == CLICK_TASK else task, column, predicts, comment)
+
+
 def guess_label(sample: LogSample, column: str | None = None) -> LabelGuess | None:
     """Returns the most likely label, or the guess for `column` if given; None if no column looks like a label."""
     rules = {name: rule for name in sample.columns if (rule := _label_rule(name, sample.columns[name]))}
     if column is not None:
         values = sample.columns[column]
         rule = rules.get(column) or _rate_rule(column, values) or _word_rule(column, values)
-        return LabelGuess(column, *rule) if rule else None
+        return LabelGuess(column, *rule) if rule else _with_gaps(column, values, sample)
     rules = {name: rule for name, rule in rules.items() if not is_split_marker(name, sample.columns[name])}
     named = [name for wanted in _LABELS for name in rules if name.lower().replace(" ", "_") == wanted]
     first = [name for name, (rule, _) in rules.items() if isinstance(rule, str)]
     likely = [*named, *first]
+    words = [name for wanted in _LABELS for name in sample.columns if name.lower().replace(" ", "_") == wanted]
     if not likely:
-        words = [name for wanted in _LABELS for name in sample.columns if name.lower().replace(" ", "_") == wanted]
         guesses = ((name, _word_rule(name, sample.columns[name])) for name in words if name not in rules)
         found = next(((name, rule) for name, rule in guesses if rule), None)
         if found:
@@ -96,17 +128,43 @@ def guess_label(sample: LogSample, column: str | None = None) -> LabelGuess | No
         rates = {name.lower(): name for name in sample.columns}
         named_rates = [rates[wanted] for wanted in _RATES if wanted in rates]
         rates_of = ((name, _rate_rule(name, sample.columns[name])) for name in named_rates)
-        return next((LabelGuess(name, *rule) for name, rule in rates_of if rule), None)
+        found_rate = next((LabelGuess(name, *rule) for name, rule in rates_of if rule), None)
+        gaps = (_with_gaps(name, sample.columns[name], sample) for name in words)
+        return found_rate or next(filter(None, gaps), None)
     others = tuple(name for name in named if name != likely[0])
     return LabelGuess(likely[0], *rules[likely[0]], others)
+
+
+def _with_gaps(name: str, values: Sequence[str], sample: LogSample) -> LabelGuess | None:
+    """Returns the guess for a label that some rows lack; None if no row lacks it, or if the others have no label.
+
+    Of values that are all alike, as after a join with the clicks alone, the absent ones are the other class.
+    """
+    present = [value for value in values if value not in _MISSING]
+    gaps = sorted({value for value in values if value in _MISSING})
+    if not gaps or not present:
+        return None
+    share = f"{1 - len(present) / len(values):.1%} of the first {len(values):,} rows"
+    if len(set(present)) == 1 and present[0] not in _TRUTHS[1]:
+        rule: dict[str, Any] = {"column": name, "positive": [present[0]], "negative": gaps}
+        return LabelGuess(name, rule, f"no value, in {share}, is taken for the negative class: does it mean that?")
+    guess = guess_label(dataclasses.replace(sample, columns={name: present}), name)
+    if guess is None:
+        return None
+    asked = "which are malformed: leave them out, or does it mean the negative class (see positive and negative)?"
+    return dataclasses.replace(guess, comment=f"{guess.comment}; no value in {share}, {asked}", has_gaps=True)
 
 
 def _label_rule(name: str, values: Sequence[str]) -> tuple[str | dict[str, Any], str] | None:
     distinct = collections.Counter(values)
     words = {value.lower().removesuffix(".0") for value in distinct}
     rows = len(values)
+    if all(any(map(truth.__contains__, distinct)) for truth in _TRUTHS) and set(distinct) <= frozenset.union(*_TRUTHS):
+        count = sum(distinct[value] for value in _TRUTHS[0])
+        return name, f"positive in {count / rows:.1%} of the first {rows:,} rows"
     for positive, negative in _PAIRS:
-        if words == {positive, negative} or (words == {negative} and name.lower() in _LABELS):
+        is_constant = len(words) == 1 and words <= {positive, negative} and name.lower() in _LABELS
+        if words == {positive, negative} or is_constant:
             count = sum(distinct[value] for value in distinct if value.lower().removesuffix(".0") == positive)
             seen = f"positive in {count / rows:.1%} of the first {rows:,} rows"
             if positive in ("1", "true"):
@@ -115,6 +173,10 @@ def _label_rule(name: str, values: Sequence[str]) -> tuple[str | dict[str, Any],
             return {"column": name, "positive": spelt[0] or [positive], "negative": spelt[1]}, seen
     if words <= {str(number) for number in range(11)} and 3 <= len(words) and min(words) in ("0", "1"):
         highest = max(int(word) for word in words)
+        if "0" in words and _POSITIVE.fullmatch(name):  # clicks that are counted, and no rating
+            count = sum(total for value, total in distinct.items() if float(value) >= 1)
+            seen = f"a count up to {highest}: 1 and more in {count / rows:.1%} of the first {rows:,} rows"
+            return {"column": name, "threshold": 1}, seen
         threshold = -(-highest * 4 // 5)
         count = sum(total for value, total in distinct.items() if float(value) >= threshold)
         seen = f"a rating up to {highest}: {threshold} and more in {count / rows:.1%} of the first {rows:,} rows"
@@ -156,6 +218,8 @@ def guess_column(name: str, values: Sequence[str], is_list: bool) -> Guess:
     column = ColumnSample(name, values, is_list)
     if not column.present:
         return Guess({}, "without a value in the first rows, so that it is left out", True)
+    if not any(value.strip() for value in column.present):
+        return Guess({}, "nothing but blanks in the first rows, so that it is left out", True)
     if _is_index(name, column.present):
         return Guess.nothing_repeats("the row's own number, as the index of pandas")
     guesses = (kind.guess(column) for kind in _ASKED)

@@ -17,16 +17,19 @@ from ctrpipe.common.printable import excerpt
 from ctrpipe.common.stores import name_of
 from ctrpipe.pipeline.config.load import check_config, read_yaml
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
-from ctrpipe.pipeline.draft.columns import LabelGuess, guess_column, guess_label
+from ctrpipe.pipeline.draft.columns import CLICK_TASK, LabelGuess, guess_column, guess_label, guess_number
 from ctrpipe.pipeline.draft.recipe import MOST_OF_TREES, LogSize, count_rows, recipe
 from ctrpipe.pipeline.draft.roles import Role, may_be_weight, roles
 from ctrpipe.pipeline.draft.sets.mind import impressions_column, is_behaviors
 from ctrpipe.pipeline.draft.sets.registry import SETS, draft_of_behaviors, draft_of_set
+from ctrpipe.pipeline.draft.weighted_lists import WeightedPair, weighted_pairs
 from ctrpipe.transforms.kddcup2012 import is_kddcup2012
 from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.kinds.categorical import OFTEN
-from ctrpipe.transforms.log.kinds.guess import Guess
-from ctrpipe.transforms.log.sample import ROWS, LogSample, read_sample
+from ctrpipe.transforms.log.kinds.guess import ColumnSample, Guess
+from ctrpipe.transforms.log.kinds.sequence import ItemSequence
+from ctrpipe.transforms.log.ordering import Ordering
+from ctrpipe.transforms.log.sample import LIST_SEPARATOR, ROWS, LogSample, read_sample
 from ctrpipe.transforms.log.suspects import ALONE, gives_away
 from ctrpipe.transforms.log.words import NUMBER
 
@@ -104,8 +107,15 @@ def draft(
     said.check(path, sample.columns)
     is_whole = len(files) == 1 and sample.rows < ROWS
     target = _label(path, sample, said.label)
+    if target.has_gaps:  # rows without a label say nothing about the other columns and the label
+        sample = sample.with_values(target.column)
     clicks = target.clicks(sample.columns[target.column])
-    left_out = {target.column, *target.others}
+    if is_whole and len(set(clicks)) == 1 and not 0 < clicks[0] < 1:
+        raise InputError(
+            f"{path}: the label {target.column} is {excerpt(sample.columns[target.column][0], 40)} in all "
+            f"{sample.rows:,} rows, and a model needs both classes; name another one with --label"
+        )
+    left_out = {target.column, *target.others, *([target.number.column] if target.number else [])}
     kept = {said.time, said.user, said.group}
     of_no_feature = {
         column: role for column, role in roles(sample, target.column, clicks).items() if column not in kept
@@ -126,11 +136,15 @@ def draft(
     histories = _histories(sample, guesses, rows)
     no_trees = openmp_missing()
     columns = sum(bool(guess.settings) for guess in guesses.values())
-    size = LogSize(rows, columns, sum(clicks) / len(clicks), bool(histories), not no_trees)
-    if size.is_large:
+    task = target.number.task if target.number else ""
+    size = LogSize(rows, columns, sum(clicks) / len(clicks), bool(histories), not no_trees, task)
+    if size.is_large and not task:
         guesses |= histories
+    pairs = weighted_pairs(sample, guesses)
+    guesses = {name: guess for name, guess in guesses.items() if not any(name in (p.values, p.weights) for p in pairs)}
+    guesses |= {pair.name: pair.guess for pair in pairs}
     unsure = list(sample.unsure)
-    if no_trees and not size.is_large:
+    if no_trees and not size.is_large and not task:
         unsure.append(
             f"LightGBM cannot be loaded here ({no_trees}): the model is a logistic regression without its trees. "
             "Install OpenMP's library, libgomp1 on Debian and Ubuntu, and draft again."
@@ -140,7 +154,8 @@ def draft(
     unsure += [f"{name}: {guess.comment}." for name, guess in guesses.items() if guess.unsure]
     unsure += [f"{name}: {role.comment}" for name, role in weights.items() if name != said.weight]
     unsure += [f"{name} looks like a label too, and is left out: it would betray the label." for name in target.others]
-    text = _page(None if name else patterns, name or _name_of(path), sample, target, guesses, weights, said, size)
+    of_log = None if name else patterns
+    text = _page(of_log, name or _name_of(path), sample, target, guesses, weights, pairs, said, size)
     check_config(read_yaml(text), (), path)
     return text, unsure
 
@@ -183,6 +198,8 @@ def _label(path: str, sample: LogSample, label: str | None) -> LabelGuess:
             f"{did_you_mean(label, sample.columns)}"
         )
     guess = guess_label(sample, label)
+    if guess is None and label is not None and label not in sample.lists:
+        guess = _beside_clicks(path, sample, label)
     if guess is None and label is not None:
         values = excerpt(", ".join(sorted(set(sample.columns[label]))[:5]))
         raise InputError(f"{path}: --label {label}: {values} are not values of a label; write data.labels by hand")
@@ -191,6 +208,25 @@ def _label(path: str, sample: LogSample, label: str | None) -> LabelGuess:
             f"{path}: none of {excerpt(', '.join(sample.columns))} looks like a label; name it with --label"
         )
     return guess
+
+
+def _beside_clicks(path: str, sample: LogSample, column: str) -> LabelGuess | None:
+    """Returns the label of clicks with a column of numbers beside it; None if the column has no numbers.
+
+    Raises:
+        InputError: no other column looks like a label of clicks, which is the first task of a model.
+    """
+    number = guess_number(column, sample.columns[column])
+    if number is None:
+        return None
+    others = {name: values for name, values in sample.columns.items() if name != column}
+    clicks = guess_label(dataclasses.replace(sample, columns=others))
+    if clicks is None:
+        raise InputError(
+            f"{path}: --label {column}: numbers, which a model predicts beside clicks, and none of "
+            f"{excerpt(', '.join(others))} looks like a label of clicks; write data.labels by hand"
+        )
+    return dataclasses.replace(clicks, number=number)
 
 
 def _name_of(path: str) -> str:
@@ -204,9 +240,13 @@ def _page(
     label: LabelGuess,
     guesses: dict[str, Guess],
     weights: dict[str, Role],
+    pairs: Sequence[WeightedPair],
     said: Said,
     size: LogSize,
 ) -> str:
+    labels: dict[str, Any] = {CLICK_TASK: label.rule}
+    if number := label.number:
+        labels[number.task] = {"column": number.column, "predicts": number.predicts}
     lines = [
         f"# Written by `ctrpipe init` from the first {sample.rows:,} rows of the log. Look at what is marked with ?.",
         "# docs/configuration.md has every key; `ctrpipe check` says whether it still fits the log after a change.",
@@ -217,9 +257,12 @@ def _page(
     lines += [f"  {key}: {_flow(value)}" for key, value in sample.data.items()]
     lines += [
         f"  # {label.comment}",
-        f"  labels: {{ctr: {_flow(label.rule)}}}",
+        *([f"  # {_one_line(number.column)}: {number.comment}"] if number else []),
+        f"  labels: {_flow(labels)}",
         *(line for column, role in weights.items() for line in _weight(column, role)),
         *_split(sample, guesses, label, said),
+        *(["derived:"] if pairs else []),
+        *(f"  {_flow({pair.name: pair.derived})[1:-1]}" for pair in pairs),
         "features:",
     ]
     for settings, members in _groups(guesses):
@@ -246,6 +289,8 @@ def _guess(
         return Guess({}, role.comment, True)
     is_list = name in sample.lists
     guess = guess_column(name, values, is_list)
+    if name in sample.within and guess.settings:
+        return ItemSequence.guess_nested(ColumnSample(name, values, True), LIST_SEPARATOR, sample.within[name])
     if name == said.user and guess.settings.get("kind") != "categorical":
         return Guess({"kind": "categorical", **OFTEN}, "the user, as --user says")
     if not guess.settings or is_list:
@@ -297,7 +342,35 @@ def _histories(sample: LogSample, guesses: dict[str, Guess], rows: int) -> dict[
         if rows < MOST_OF_TREES:
             told = f"{guess.comment}; {comment} as kind: sequence, shared_with: {owner}"
             guesses[name] = dataclasses.replace(guess, comment=told)
-    return histories
+    return histories | _with_nested(histories, guesses, sample)
+
+
+def _with_nested(histories: dict[str, Guess], guesses: dict[str, Guess], sample: LogSample) -> dict[str, Guess]:
+    """Returns histories together with the lists of lists that have as many items in each row, such as categories."""
+    joined: dict[str, Guess] = {}
+    for name, guess in histories.items():
+        length = [value.count(LIST_SEPARATOR) if value else -1 for value in sample.columns[name]]
+        alike = [
+            other
+            for other in sample.within
+            if other not in joined
+            and guesses.get(other, guess).settings.get("kind") == "sequence"
+            and [value.count(LIST_SEPARATOR) if value else -1 for value in sample.columns[other]] == length
+        ]
+        alike = [other for other in alike if sample.within[other] == sample.within[alike[0]]]
+        if not alike or guess.settings["separator"] != LIST_SEPARATOR:
+            continue
+        members = [column for column in guesses if column in (name, *alike)]
+        settings = {
+            **guess.settings,
+            "shared_with": [guess.settings["shared_with"] if column == name else None for column in members],
+            "within": sample.within[alike[0]],
+            "values_per_item": {other: guesses[other].settings["values_per_item"][other] for other in alike},
+        }
+        joined |= {
+            column: Guess(settings, (guess if column == name else guesses[column]).comment) for column in members
+        }
+    return joined
 
 
 def _weight(column: str, role: Role) -> list[str]:
@@ -306,7 +379,8 @@ def _weight(column: str, role: Role) -> list[str]:
 
 def _split(sample: LogSample, guesses: dict[str, Guess], label: LabelGuess, said: Said) -> list[str]:
     if said.time:
-        return _by_time(said.time, "as --time says")
+        guess = guesses.get(said.time)
+        return _by_time(said.time, "as --time says", _time_format(guess) if guess else "auto")
     if by := said.group or said.user:
         told = "--group" if said.group else "--user"
         return [f"  # the rows of one {_one_line(by)} are in one split, as {told} says", _of_group(by)]
@@ -314,17 +388,34 @@ def _split(sample: LogSample, guesses: dict[str, Guess], label: LabelGuess, said
     order, chance = "  split: {by: order}", "  split: {by: hash}"
     if "partitions" in sample.data:
         return ["  # the last rows are the test rows; the folders are read in order, day=2 before day=10", order]
-    digits = [name for name in times if all(value.isdigit() for value in sample.columns[name])]
-    out_of_order = [name for name in digits if not _rises([int(value) for value in sample.columns[name]])]
-    if moments := [name for name in out_of_order if not _OTHER_TIME.search(name)]:
-        return _by_time(moments[0], "as it says that the log is not in the order of time")
+    keys = {name: _time_keys(sample.columns[name], _time_format(guesses[name])) for name in times}
+    out_of_order = [name for name in times if not _OTHER_TIME.search(name) and not _rises(keys[name])]
+    if out_of_order:
+        first = out_of_order[0]
+        return _by_time(first, "as it says that the log is not in the order of time", _time_format(guesses[first]))
     if _runs(sample.columns[label.column]) <= 3:
         return ["  # by chance, as the log seems to be sorted by the label", chance]
     return ["  # the log's last rows are the test rows; by: hash draws them by chance", order]
 
 
-def _by_time(column: str, why: str) -> list[str]:
-    split = {"by": "time", "column": column, "validation": 0.1, "test": 0.1}
+def _time_format(guess: Guess) -> str:
+    """Returns the format by which a split reads a column of kind time."""
+    return str(guess.settings.get("format", "auto"))
+
+
+def _time_keys(values: Sequence[str], time_format: str) -> list[int]:
+    """Returns comparable numbers for the times of a column, in the order of the rows, without the unreadable ones."""
+    if all(value.isdigit() for value in values):
+        return [int(value) for value in values]
+    compared = Ordering("moment", time_format).compare(pa.array([value.encode() for value in values], pa.binary()))
+    keys: list[int] = np.asarray(compared.keys)[compared.faults == 0].tolist()
+    return keys
+
+
+def _by_time(column: str, why: str, time_format: str = "auto") -> list[str]:
+    split: dict[str, Any] = {"by": "time", "column": column, "validation": 0.1, "test": 0.1}
+    if "%" in time_format:  # the split knows the other forms
+        split["time_format"] = time_format
     return [
         f"  # the last tenth of the time are the test rows, by {_one_line(column)}, {why}",
         f"  split: {_flow(split)}",
@@ -335,7 +426,7 @@ def _of_group(column: str) -> str:
     return f"  split: {_flow({'by': 'group', 'column': column})}"
 
 
-def _rises(numbers: list[int]) -> bool:
+def _rises(numbers: Sequence[int]) -> bool:
     """Returns whether numbers rise from row to row, with falls in at most 20% of the rows."""
     falls = sum(second < first for first, second in zip(numbers, numbers[1:], strict=False))
     return falls <= 0.2 * len(numbers)

@@ -25,6 +25,7 @@ class LogSize:
         rate: The share of clicks.
         history: Whether a column holds the items that a user clicked before.
         trees: Whether this machine can train trees.
+        number: The task that predicts a number beside the clicks; "" for none.
     """
 
     rows: int
@@ -32,6 +33,7 @@ class LogSize:
     rate: float
     history: bool = False
     trees: bool = True
+    number: str = ""
 
     @property
     def is_large(self) -> bool:
@@ -69,6 +71,8 @@ def recipe(size: LogSize) -> list[str]:
 
 
 def _model(size: LogSize) -> list[str]:
+    if size.number:
+        return _tasks(size)
     if size.is_large:
         return _network(size)
     return _trees() if size.trees else _regression()
@@ -125,10 +129,28 @@ def _network(size: LogSize) -> list[str]:
     ]
 
 
+def _tasks(size: LogSize) -> list[str]:
+    """Returns a model of several tasks, with batches for the number of rows."""
+    dim, batch = (16, 4096) if size.is_large else (8, 256)
+    return [
+        "# Experts that the clicks and the number share. `ctrpipe models` lists the others of several tasks.",
+        "model:",
+        f"  {{name: mmoe, embedding_dim: {dim}, experts: 4, expert_units: 64, hidden_units: [32]}}",
+        "training:",
+        "  epochs: 20  # stops earlier where the validation rows get no better",
+        f"  batch_size: {batch}",
+        "  evaluations_per_epoch: 2",
+        "  patience: 4",
+        "  learning_rate: 0.001",
+        "  start_at_base_rate: true",
+    ]
+
+
 def _gates(size: LogSize) -> list[str]:
     clicks = size.rows * _TEST_SHARE * min(size.rate, 1 - size.rate)
     room = max(_LEAST_ROOM, _ERRORS / math.sqrt(max(clicks, 1e-9)))
-    is_regression = not (size.is_large or size.trees)
+    is_regression = not (size.is_large or size.trees or size.number)
+    numbers = f", numbers: {{{size.number}: {{r2: {{min: 0}}}}}}" if size.number else ""
     baseline = [] if is_regression else ["evaluation: {baseline: {name: lr}}  # a logistic regression on the same rows"]
     lines = [
         *baseline,
@@ -136,9 +158,10 @@ def _gates(size: LogSize) -> list[str]:
         "# the base rate (rig), and not surely worse than the last one that passed (max_drop).",
     ]
     if room > _MOST_ROOM:
-        return [
-            *lines,
-            f"# gates: {{calibration: {{min: 0.9, max: 1.1}}}}  # about {clicks:.0f} test clicks say too little",
-        ]
+        few = f"about {clicks:.0f} test clicks say too little"
+        if numbers:
+            return [*lines, f"gates: {{{numbers[2:]}}}  # no calibration: {few}"]
+        return [*lines, f"# gates: {{calibration: {{min: 0.9, max: 1.1}}}}  # {few}"]
     low, high = 1 - room, 1 + room
-    return [*lines, f"gates: {{calibration: {{min: {low:.2f}, max: {high:.2f}}}}}  # about {clicks:,.0f} test clicks"]
+    of_clicks = f"calibration: {{min: {low:.2f}, max: {high:.2f}}}"
+    return [*lines, f"gates: {{{of_clicks}{numbers}}}  # about {clicks:,.0f} test clicks"]

@@ -58,6 +58,16 @@ _OTHER_LABEL = re.compile(
     r"follow|followed|forward|share|shared|hate|favou?rite|long_?view|finish|finished|dislike|sale|sold|label|target)s?",
     re.IGNORECASE,
 )
+# A number that follows a click: a time that somebody stayed, or what somebody paid.
+_OUTCOME = re.compile(
+    r"((total|avg|mean|log)_?)?("
+    r"(watch|watched|watching|play|played|playing|view|viewed|viewing|listen|listened|listening|dwell|stay|read|reading|"
+    r"engagement)_?(time|duration|seconds|secs|length|ratio|rate|percent|progress)(_?(s|ms|sec|secs|seconds|millis|minutes))?"
+    r"|(seconds|secs|ms|minutes)_?(watched|played|viewed|read)|time_?(spent|on_?(page|site|item))|dwell"
+    r"|revenue|gmv|(order|purchase|basket|cart|conversion|sale|sales)_?(value|amount|revenue|price|total)|amount_?(paid|spent))",
+    re.IGNORECASE,
+)
+_MOST_OUTCOME = 1e8  # a larger number is a moment
 _CHANCE = 1e-6  # of a value that is in rows with a click alone
 
 
@@ -108,7 +118,7 @@ def roles(sample: LogSample, label: str, clicks: Sequence[float]) -> dict[str, R
             by_column[name] = Role(_MARKER)
         elif text := _row_id(name, values):
             by_column[name] = Role(text)
-        elif text := _other_label(name, values, clicks):
+        elif text := _other_label(name, values, clicks) or _outcome(name, values):
             by_column[name] = Role(text)
     rest = {name: values for name, values in sample.columns.items() if name not in {label, *sample.lists, *by_column}}
     return by_column | _weights(rest, clicks)
@@ -186,6 +196,19 @@ def _row_id(name: str, values: Sequence[str]) -> str:
     if different > _ID_SHARE * len(present):
         return f"an id of the row or its request ({different:,} different values), as it hardly repeats: left out"
     return ""
+
+
+def _outcome(name: str, values: Sequence[str]) -> str:
+    """Returns what says that a number is the outcome of the impression; "" if nothing does."""
+    present = [value for value in values if _is(value)]
+    if len(set(present)) <= 2 or not _OUTCOME.fullmatch(name) or not all(map(NUMBER.fullmatch, present)):
+        return ""
+    if max(map(float, present)) >= _MOST_OUTCOME:
+        return ""
+    return (
+        f"a number that follows the click, by its name: left out, as no request has it; --label {name} drafts a model "
+        "that predicts it beside the clicks"
+    )
 
 
 def _other_label(name: str, values: Sequence[str], clicks: Sequence[float]) -> str:

@@ -32,7 +32,8 @@ def seeds_verdict(seeds: Seeds) -> str:
     text = verdict(f"{seeds.model.name}: AUC", seeds.difference["auc"], seeds.baseline.name)
     for task, difference in (seeds.differences or {}).items():
         if task != seeds.task:
-            text += f"; {verdict(f'AUC of {task}', difference['auc'], seeds.baseline.name)}"
+            metric = "rmse" if "rmse" in difference else "auc"
+            text += f"; {verdict(f'{metric.upper()} of {task}', difference[metric], seeds.baseline.name)}"
     alone = [name for name, side in sides.items() if len(side.trainings) == 1]
     if alone:
         has = "has" if len(alone) == 1 else "have"

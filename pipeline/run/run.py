@@ -50,7 +50,10 @@ def run(config: RunConfig, files: list[str], output: pathlib.Path) -> dict[str, 
         InputError: the data, the configuration or the output folder cannot be used.
     """
     begin_phases("checks")
+    given = config
     config, paths = config.placed(files)
+    for line in given.items_found(paths).told:
+        announce(line)
     with working_ahead(config, paths, output) as libraries_loaded:
         start_phase("loading TensorFlow")
         import_tensorflow()

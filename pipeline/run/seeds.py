@@ -55,7 +55,8 @@ def all_seeds(
     if "baseline" not in scored:
         return Seeds(others.task, sides["model"])
     tasks = sides["model"].trainings[0].tasks
-    known = [task for task, metrics in tasks.items() if metrics.get("auc") is not None or task == others.task]
+    measured = {task: metrics.get("auc", metrics.get("rmse")) for task, metrics in tasks.items()}
+    known = [task for task, value in measured.items() if value is not None or task == others.task]
     differences = {task: _difference(scored["baseline"], scored["model"], task) for task in known}
     return Seeds(others.task, sides["model"], sides["baseline"], differences[others.task], differences)
 

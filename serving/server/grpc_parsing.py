@@ -6,6 +6,7 @@ field that is larger is read in the same way if it is a message itself. The larg
 message, as protobuf would copy it three times.
 """
 
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -23,6 +24,10 @@ _COPIED_BYTES = 256 << 10
 _ALIGNMENT = 64  # of what TensorFlow takes over
 _CONTENT, _TENSOR_LEVEL = "tensorflow.TensorProto.tensor_content", 2  # of a tensor that is an input
 _LONGEST_SHORT = 160  # bytes of a field that the pattern below finds, at most
+_LONGEST_TEXT = 127  # bytes of a text that it finds
+# Short fields that it does not find: their length is written with more bytes than it needs, which no library does. Each
+# takes a microsecond of the interpreter, so that a message of 64 MiB could take a minute.
+_MOST_PADDED = 1 << 16
 _MOST_LEVELS = 100  # as protobuf's own parser
 _NUMBERS = 1 << 29  # of fields
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5  # wire types
@@ -40,11 +45,13 @@ _FIXED_TYPES = {
 
 
 def _tags(wire_type: int) -> bytes:
-    """Returns a pattern of the fields 1 to 15 of a wire type."""
-    return b"[" + b"".join(re.escape(bytes([number << 3 | wire_type])) for number in range(1, 16)) + b"]"
+    """Returns a pattern of the tags of a wire type: of the fields 1 to 15 in one byte, of others in up to five."""
+    one = b"".join(re.escape(bytes([number << 3 | wire_type])) for number in range(1, 16))
+    more = b"".join(re.escape(bytes([0x80 | number << 3 | wire_type])) for number in range(16))
+    return rb"(?>[%b]|[%b][\x80-\xff]{0,3}[\x00-\x7f])" % (one, more)
 
 
-_SHORT_TEXTS = b"|".join(re.escape(bytes([size])) + rb"[\s\S]{%d}" % size for size in range(1, 128))
+_SHORT_TEXTS = b"|".join(re.escape(bytes([size])) + rb"[\s\S]{%d}" % size for size in range(1, _LONGEST_TEXT + 1))
 # Whole fields, as many as there are: of no bytes, of up to 127 bytes, and numbers.
 _SHORT_FIELDS = re.compile(
     rb"(?>(?>%b\x00)++|%b(?>%b)|%b[\x80-\xff]{0,9}[\x00-\x7f]|%b[\s\S]{4}|%b[\s\S]{8})*+"
@@ -60,11 +67,13 @@ class _Place(NamedTuple):
         level: 1 for the outermost one.
         key: Of the outermost message's map, where the message is an entry of it.
         contents: See Parsed.
+        padded: Counts the short fields of a padded length, in all messages.
     """
 
     level: int
     key: str
     contents: Contents
+    padded: Iterator[int]
 
     def inside(self) -> "_Place":
         return self._replace(level=self.level + 1)
@@ -99,12 +108,12 @@ def parse(message_class: Any, body: bytes) -> Parsed:
 
     Raises:
         DecodeError: the body is no such message.
-        ServingError: a text that is a name, not a value, is above LONGEST_NAME.
+        ServingError: a text that is a name, not a value, is above LONGEST_NAME, or many lengths are padded.
     """
     if len(body) <= _WHOLE_BYTES:
         return Parsed(message_class.FromString(body), {})
     parsed = Parsed(message_class(), {})
-    _merge(parsed.message, body, 0, len(body), _Place(1, "", parsed.contents))
+    _merge(parsed.message, body, 0, len(body), _Place(1, "", parsed.contents, itertools.count(1)))
     return parsed
 
 
@@ -123,13 +132,13 @@ def _merge(message: Message, body: bytes, start: int, end: int, place: _Place) -
     """Adds the fields of body[start:end] to the message."""
     if place.level > _MOST_LEVELS:
         raise DecodeError("messages within messages are too deep")
-    for first, last, large in _pieces(body, start, end):
+    for first, last, large in _pieces(body, start, end, place.padded):
         message.MergeFromString(body[first:last])
         if large:
             _merge_large(message, body, large, place)
 
 
-def _pieces(body: bytes, start: int, end: int) -> Iterator[tuple[int, int, _Large | None]]:
+def _pieces(body: bytes, start: int, end: int, padded: Iterator[int]) -> Iterator[tuple[int, int, _Large | None]]:
     """Yields the bounds of each group of fields, and the large field that follows it, if there is one."""
     first = at = start
     while at < end:
@@ -146,6 +155,8 @@ def _pieces(body: bytes, start: int, end: int) -> Iterator[tuple[int, int, _Larg
                 after = _end_of_number(body, tag & 7, content, end)
             if after > end:
                 raise DecodeError("a field is longer than its message")
+            if after - content <= _LONGEST_TEXT and next(padded) > _MOST_PADDED:
+                raise bad_request(f"More than {_MOST_PADDED} lengths are written with more bytes than they need")
             if tag & 7 == _LENGTH and size > PIECE_BYTES:
                 yield first, at, _Large(tag >> 3, content, after)
                 first = after

@@ -101,18 +101,17 @@ class GrpcServer:
         unknown = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
 
         def check(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-            asked = health_pb2.HealthCheckRequest.FromString(self._arrivals.small_message(requests, context))
-            if asked.service not in services:
+            if self._asked_service(requests, context) not in services:
                 context.abort(grpc.StatusCode.NOT_FOUND, "")
             return bytes(serving.SerializeToString())
 
         def watch(requests: Iterator[bytes], context: grpc.ServicerContext, send: Callable[..., None]) -> None:
-            asked = health_pb2.HealthCheckRequest.FromString(self._arrivals.small_message(requests, context))
+            service = self._asked_service(requests, context)
             if not context.add_callback(functools.partial(self._watches.pop, id(context), None)):
                 return
             self._watches[id(context)] = send
             with self._arrivals.waiting(context):  # for a client that takes no bytes
-                send((serving if asked.service in services else unknown).SerializeToString())
+                send((serving if service in services else unknown).SerializeToString())
 
         # The status changes only when the server ends: no thread waits until the call ends.
         watch.experimental_non_blocking = True  # type: ignore[attr-defined]
@@ -121,6 +120,15 @@ class GrpcServer:
             "Watch": grpc.stream_stream_rpc_method_handler(watch),
         }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_HEALTH_SERVICE, handlers),))
+
+    def _asked_service(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> str:
+        """Returns the name of the service whose health is asked for. Ends the call if the message has none."""
+        body = self._arrivals.small_message(requests, context)
+        try:
+            return str(health_pb2.HealthCheckRequest.FromString(body).service)
+        except DecodeError as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "")  # as gRPC's own health service
+            raise AssertionError("abort raises") from error
 
     def _end_watches(self) -> None:
         """Tells who watches the health that the server ends."""

@@ -314,6 +314,9 @@ class HttpProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        # The first byte that the client does not take pauses the connection, so that all of them are counted, and none
+        # keeps the connection beyond its idle time.
+        self._transport.set_write_buffer_limits(0)
         self.since = self._loop.time()
         self._uvicorn_connections.add(self)
         self._server.connected(self)

@@ -2,6 +2,8 @@
 
 import concurrent.futures
 import contextlib
+import gzip
+import json
 import socket
 import struct
 import time
@@ -10,7 +12,7 @@ from tests.attack.target import Bystander, Measure, Target
 from tests.fuzz.attacks import slow_clients
 from tests.fuzz.connection import Fault
 from tests.fuzz.rest import ask_good
-from tests.fuzz.rest_requests import MODEL
+from tests.fuzz.rest_requests import MODEL, request
 
 
 def many_slow_clients(target: Target) -> list[Measure]:
@@ -72,6 +74,29 @@ def idle_connections(target: Target) -> list[Measure]:
     return other.measures()
 
 
+def unread_ends(target: Target) -> list[Measure]:
+    """180 clients that read nothing of one to sixty answers of 60 KB, and stay: some leave few bytes to the server."""
+    if not target.long:  # they have 50 s
+        return []
+    row = {"f": 1.0, "i": 1, "l": 1, "s": "a" * 25_000, "b": True, "m": [1.0, 2.0]}
+    body = gzip.compress(json.dumps({"signature_name": "mixed", "instances": [row]}).encode())
+    data = request(body, headers=("Content-Encoding: gzip",))
+    before = target.server.usage()
+    with contextlib.ExitStack() as stack, Bystander(target) as other:
+        for number in range(180):
+            client = stack.enter_context(socket.create_connection(target.rest, 10))
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
+            for _ in range(1 + number // 3):
+                client.sendall(data)
+                time.sleep(0.002)
+        time.sleep(60)
+        after = target.server.usage()
+    found = other.measures()
+    if before and after:
+        found.append(Measure("connections that stay", after.files - before.files, 1))
+    return found
+
+
 def concurrent_calls(target: Target) -> list[Measure]:
     """1,000 calls at the same time: all are answered rightly."""
 
@@ -87,4 +112,4 @@ def concurrent_calls(target: Target) -> list[Measure]:
     return [Measure(f"wrong or missing answers of {count}", answers.count(False), 0)]
 
 
-ATTACKS = (many_slow_clients, steady_clients, aborted_connections, idle_connections, concurrent_calls)
+ATTACKS = (many_slow_clients, steady_clients, aborted_connections, idle_connections, unread_ends, concurrent_calls)

@@ -130,12 +130,16 @@ def test_rows_of_every_kind_a_server_and_a_scoring_have_the_same_answer(run, tmp
         own = frame().assign(ctr=model.predict(part).to_pandas()["ctr"])["ctr"]
         numbers = model.predict(NUMBERS)["ctr"]
     assert answers[0].shape == (3,) and (0 < answers[0]).all() and (answers[0] < 1).all()
-    with ctrpipe.serve(run, enable_batching=True) as server:
-        answers.append(server.predict(COLUMNS)["ctr"])
+    with ctrpipe.serve(str(run.output), name="clicks", enable_batching=True) as server:
+        assert server.url == f"{server.rest}/v1/models/clicks"
+        answers.append(server.predict(COLUMNS).to_pandas()["ctr"].to_numpy())
         with ctrpipe.load(server.url) as model:
             answers.append(model.predict(table)["ctr"])
             served = [model.predict(NUMBERS)["ctr"], model.predict(pd.DataFrame(NUMBERS))["ctr"]]
         shows_itself(server, server.url, server.grpc)
+    server.close()  # it has ended with its block
+    with pytest.raises(ctrpipe.InputError, match="no answer|refused|reach"):
+        server.predict(COLUMNS)
     np.testing.assert_allclose(served, [numbers, numbers], rtol=1e-6)
     np.testing.assert_allclose(own[part.index], whole[5:300:7], rtol=1e-6)
     assert own.notna().sum() == len(part)
@@ -154,13 +158,7 @@ def test_rows_of_every_kind_a_server_and_a_scoring_have_the_same_answer(run, tmp
 
 
 @slow
-def test_a_server_ends_with_its_block_and_refuses_wrong_flags(run):
-    with ctrpipe.serve(str(run.output), name="clicks") as server:
-        assert server.url == f"{server.rest}/v1/models/clicks"
-        assert len(server.predict(COLUMNS).to_pandas()["ctr"]) == 3
-    server.close()
-    with pytest.raises(ctrpipe.InputError, match="no answer|refused|reach"):
-        server.predict(COLUMNS)
+def test_a_server_refuses_wrong_flags_and_folders(run):
     with pytest.raises(ctrpipe.InputError, match="no such flag of the server; did you mean enable_batching"):
         ctrpipe.serve(run, enable_batchin=True)
     with pytest.raises(ctrpipe.InputError, match="a version; give the folder of versions"):

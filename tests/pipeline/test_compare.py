@@ -187,6 +187,50 @@ def test_fewer_rows_and_another_task_cannot_be_compared():
         compare({"a": [scored()], "b": [scored()]}, task="cvr")
 
 
+def numbers(noise: float, seed: int = 1, **changes) -> ScoredRows:
+    """Watch times, which a tenth of the rows lack, and predictions of them, beside clicks."""
+    random = np.random.default_rng(0)
+    seconds = random.gamma(2, 10, 4000)
+    labels = np.where(random.random(4000) < 0.1, np.nan, seconds).astype(np.float32)
+    predicted = (seconds + noise * np.random.default_rng(seed).normal(size=4000)).astype(np.float32)
+    whole = scored(numbers=("seconds",))
+    by_task = {"labels": {**whole.labels, "seconds": labels}}
+    by_task["probabilities"] = {**whole.probabilities, "seconds": predicted}
+    return dataclasses.replace(whole, **by_task, **changes)
+
+
+def test_models_of_a_number_are_compared_by_its_errors_of_which_the_lower_is_better():
+    sides = {"rough": [numbers(9)], "close": [numbers(8, seed=2)]}
+    found = compare(sides, "seconds")
+    assert [part["slice"] for part in found["slices"]] == ["ALL", "Tail", "site = a", "site = b"]
+    whole = found["slices"][0]
+    known = ~np.isnan(sides["rough"][0].labels["seconds"])
+    y = sides["rough"][0].labels["seconds"][known].astype(float)
+    apart = {name: one.probabilities["seconds"][known] - y for name, [one] in sides.items()}
+    for name, errors in apart.items():
+        measured = whole["metrics"][name]
+        assert measured["rmse"] == pytest.approx(np.sqrt(np.mean(errors**2)))
+        assert measured["mae"] == pytest.approx(np.abs(errors).mean()) and measured["examples"] == known.sum()
+        assert measured["r2"] == pytest.approx(sklearn.metrics.r2_score(y, y + errors))
+    by_metric = whole["differences"]["close"]
+    assert set(by_metric) == {"rmse", "mae"}
+    paired = scipy.stats.ttest_rel(np.abs(apart["close"]), np.abs(apart["rough"]))
+    assert by_metric["mae"]["t"] == pytest.approx(paired.statistic)
+    assert by_metric["mae"]["p"] == pytest.approx(2 * scipy.stats.norm.sf(abs(paired.statistic)))
+    assert by_metric["rmse"]["difference"] < 0 and by_metric["rmse"]["interval"][1] < 0
+    assert {one["verdict"] for one in by_metric.values()} == {"better"}
+    other_way = compare(dict(reversed(sides.items())), "seconds")["slices"][0]["differences"]["rough"]
+    assert {one["verdict"] for one in other_way.values()} == {"worse"}
+    groups = np.arange(4000) % 50
+    grouped = {name: [dataclasses.replace(one, groups=groups)] for name, [one] in sides.items()}
+    assert compare(grouped, "seconds")["slices"] == found["slices"] and "gauc" in str(compare(grouped))
+
+
+def test_a_number_of_one_model_and_a_click_of_another_cannot_be_compared():
+    with pytest.raises(InputError, match="^b: seconds is a number that a predicts, and a click of b; compare models"):
+        compare({"a": [numbers(9)], "b": [numbers(9, numbers=())]}, "seconds")
+
+
 # Files and the command --------------------------------------------------------------------------------------------
 
 
@@ -231,6 +275,24 @@ def test_the_command_prints_a_table_and_writes_json_and_a_picture(runs):
         tip = f"b, {part['slice']}: {compared['difference']:+.5f}, 95% {low:+.5f} to {high:+.5f}"
         assert f"<title>{tip}</title>" in html.unescape(page)
     assert "significant" not in printed
+
+
+def test_the_command_compares_a_task_that_predicts_a_number(tmp_path):
+    for name, noise in (("a", 9), ("b", 8)):
+        (tmp_path / name / "report_data").mkdir(parents=True)
+        write_scored(tmp_path / name / "report_data" / "predictions.parquet", numbers(noise))
+    output = tmp_path / "found.json"
+    code, printed = call("compare", tmp_path / "a", tmp_path / "b", "--task", "seconds", "--output", output)
+    assert code == 0, printed
+    found = json.loads(output.read_text())["slices"][0]
+    compared = found["differences"]["b"]["rmse"]
+    verdicts = [line for line in printed.splitlines() if line.startswith("b: ")]
+    assert verdicts[0].startswith(f"b: RMSE better than that of a ({compared['difference']:+.5g}, 95% ")
+    assert verdicts[1].startswith("b: MAE better") and len(verdicts) == 2
+    assert f"{found['metrics']['a']['r2']:.5g}" in printed and "AUC" not in printed
+    page = html.unescape((tmp_path / "found.html").read_text())
+    assert f'<p class="verdict good">{verdicts[0]}.</p>' in page and "lower is better" in page
+    assert f">{compared['difference']:+.5g}<small>" in page and "AUC" not in page
 
 
 def seeds_of(folder, noise, count):
@@ -358,6 +420,30 @@ def test_scorings_are_compared_by_the_labels_of_the_log(scorings):
     one_line(*call("compare", *both), "a scoring has no labels; give --config")
     (scorings / "log.tsv").write_text("0\ta\n" * 150)
     one_line(*call("compare", *both, *end), "rows that were scored are no longer there")
+
+
+def test_scorings_of_a_number_are_compared_too(tmp_path):
+    seconds = np.random.default_rng(0).gamma(2, 10, 200).round(3)
+    labels = [f"{value:.3f}" if row % 10 else "" for row, value in enumerate(seconds)]
+    log = tmp_path / "log.tsv"
+    log.write_text("".join(f"{row % 2}\t{label}\ta\n" for row, label in enumerate(labels)))
+    data = {**LOG["data"], "columns": ["click", "watched", "site"], "labels": {"ctr": "click"}}
+    data["labels"] |= {"seconds": {"column": "watched", "predicts": "count"}}
+    (tmp_path / "log.yaml").write_text(yaml.safe_dump({**LOG, "data": data, "model": {"name": "mmoe"}}))
+    for name, factor in (("first", 1.5), ("second", 1.1)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "_summary.json").write_text("{}")
+        rows = {"file": [str(log)] * 200, "line": 1 + np.arange(200), "ctr": np.full(200, 0.5, np.float32)}
+        table = pa.table(rows | {"seconds": (factor * seconds).astype(np.float32)})
+        pa.parquet.write_table(table, tmp_path / name / "part-00000.parquet")
+    end = ["--config", tmp_path / "log.yaml", "--task", "seconds", "--output", tmp_path / "found.json"]
+    code, printed = call("compare", tmp_path / "first", tmp_path / "second", *end)
+    assert code == 0, printed
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["rows"] == 180
+    known = seconds[np.arange(200) % 10 > 0]
+    for name, off in (("first", 0.5), ("second", 0.1)):
+        assert found["slices"][0]["metrics"][name]["rmse"] == pytest.approx(off * np.sqrt((known**2).mean()), rel=1e-5)
 
 
 def test_rows_without_the_label_take_no_part():

@@ -11,7 +11,9 @@ from ctrpipe.common.estimates import (
     auc_estimate,
     calibration_estimate,
     log_loss_estimate,
+    mae_estimate,
     rig_estimate,
+    rmse_estimate,
 )
 from ctrpipe.pipeline.compare.rows_and_seeds import difference
 from studies.seed_noise import rates
@@ -122,6 +124,22 @@ def test_what_is_trained_without_chance_may_stand_there_twice(random):
     found = difference([fixed, fixed], others)
     spread = np.var([one.value for one in others], ddof=1) / 3
     assert found.seeds_error == pytest.approx(spread**0.5) and found.freedom >= 2
+
+
+@pytest.mark.parametrize(("estimate", "metric"), [(rmse_estimate, metrics.rmse), (mae_estimate, metrics.mae)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_variance_of_an_error_of_numbers_is_the_jackknifes(random, estimate, metric, weighted):
+    labels, numbers = random.gamma(2, 5, ROWS), random.gamma(2, 5, ROWS)
+    weights = random.choice([0.5, 1.0, 2.0], ROWS) if weighted else np.ones(ROWS)
+    found = estimate(labels, numbers, weights)
+    assert found.value == pytest.approx(metric(labels, numbers, weights))
+    without = [metric(*(np.delete(values, row) for values in (labels, numbers, weights))) for row in range(ROWS)]
+    jackknife = (ROWS - 1) / ROWS * np.sum((np.array(without) - np.mean(without)) ** 2)
+    assert found.standard_error == pytest.approx(np.sqrt(jackknife), rel=0.02)
+    unknown = np.append(labels, np.nan), np.append(numbers, 7.0), np.append(weights, 1.0)
+    assert estimate(*unknown).value == found.value and estimate(labels, numbers, np.eye(ROWS)[0]) is None
+    exact = estimate(labels, labels, weights)
+    assert exact.value == exact.standard_error == 0
 
 
 def test_rows_of_weight_0_are_no_evidence(random):

@@ -299,7 +299,8 @@ def test_every_task_has_its_metrics_and_its_difference(tmp_path: pathlib.Path) -
     random = np.random.default_rng(3)
     orders = np.where(rows() == 1, random.random(800) < 0.4, np.nan).astype(np.float32)  # known after a click alone
     none = np.zeros(800, np.float32)  # a task of one class
-    labels = {"ctr": rows(), "order": orders, "return": none}
+    seconds = random.gamma(2, 5, 800).astype(np.float32)
+    labels = {"ctr": rows(), "order": orders, "return": none, "seconds": seconds}
     values = {
         side: [
             {task: random.random(800).astype(np.float32) * 0.5 + 0.3 * np.nan_to_num(labels[task]) for task in labels}
@@ -309,11 +310,12 @@ def test_every_task_has_its_metrics_and_its_difference(tmp_path: pathlib.Path) -
     [baseline] = values["baseline"]
     others = {
         f"baseline_probability{end}": baseline[task]
-        for task, end in zip(labels, ("", ".order", ".return"), strict=True)
+        for task, end in zip(labels, ("", ".order", ".return", ".seconds"), strict=True)
     }
     (tmp_path / "artifact" / "scores").mkdir(parents=True)
-    write_scored(tmp_path / "scored.parquet", ScoredRows("these", labels, values["model"][0]), others)
-    write_scored(tmp_path / "artifact" / "scores" / "2.parquet", ScoredRows("these", labels, values["model-2"][0]))
+    model, other = (ScoredRows("these", labels, values[name][0], numbers=("seconds",)) for name in ("model", "model-2"))
+    write_scored(tmp_path / "scored.parquet", model, others)
+    write_scored(tmp_path / "artifact" / "scores" / "2.parquet", other)
     second = SeedTraining(8, {"auc": 0.5}, "converged", True, "scores/2.parquet", {"order": {"auc": 0.6}})
     write_seeds(tmp_path / "artifact", Seeds("ctr", SeedSide("mmoe", (second,)), SeedSide("lr", ())))
     found = gathered(tmp_path)
@@ -325,10 +327,14 @@ def test_every_task_has_its_metrics_and_its_difference(tmp_path: pathlib.Path) -
     own = found.model.trainings[0]
     assert own.tasks["order"]["auc"] == pytest.approx(expected["model"]) and own.metrics == own.tasks["ctr"]
     assert found.baseline.trainings[0].tasks["order"]["auc"] == pytest.approx(expected["baseline"])
-    assert own.tasks["return"]["auc"] is None and list(found.differences) == ["ctr", "order"]
+    assert own.tasks["return"]["auc"] is None and list(found.differences) == ["ctr", "order", "seconds"]
     mean = (expected["model"] + expected["model-2"]) / 2
     assert found.differences["order"]["auc"]["difference"] == pytest.approx(mean - expected["baseline"])
     assert found.difference == found.differences["ctr"]
+    rmse = {side: np.sqrt(np.mean((values[side][0]["seconds"].astype(float) - seconds) ** 2)) for side in values}
+    mean = (rmse["model"] + rmse["model-2"]) / 2
+    assert found.differences["seconds"]["rmse"]["difference"] == pytest.approx(mean - rmse["baseline"])
+    assert "; RMSE of seconds " in seeds_verdict(found)
     assert "; AUC of order " in seeds_verdict(found) and "return" not in seeds_verdict(found)
     write_seeds(tmp_path, found)
     assert read_seeds(tmp_path) == dataclasses.replace(found, difference=ANY, differences=ANY)

@@ -93,6 +93,16 @@ def test_who_watches_the_health_keeps_no_thread_and_may_leave(address):
         answers(channel)
 
 
+@pytest.mark.parametrize("body", [b"\xff" * 10, b"\x0a\x02\xff\xfe"])
+def test_a_question_for_the_health_that_is_none_is_refused_without_a_traceback(address, body, caplog):
+    with grpc.insecure_channel(address) as channel:
+        check = channel.unary_unary("/grpc.health.v1.Health/Check").future(body, timeout=20)
+        watch = channel.unary_stream("/grpc.health.v1.Health/Watch")(body, timeout=20)
+        assert check.code() == watch.code() == grpc.StatusCode.INVALID_ARGUMENT
+        answers(channel)
+    assert caplog.records == []
+
+
 def test_a_call_that_ends_without_a_message_is_told_so(address):
     with grpc.insecure_channel(address) as channel:
         with pytest.raises(grpc.RpcError) as caught:

@@ -1,9 +1,7 @@
 """Parsing a message piece by piece gives the same as protobuf's own parser."""
 
+import itertools
 import random
-import sys
-import threading
-import time
 
 import numpy as np
 import pytest
@@ -13,10 +11,10 @@ from tensorflow.core.framework import tensor_pb2
 from tensorflow_serving.apis import classification_pb2, inference_pb2, predict_pb2
 
 from ctrpipe.serving.server import grpc_parsing
-from ctrpipe.serving.server.core import SWITCH_SECONDS
 from ctrpipe.serving.server.errors import ServingError
 from ctrpipe.serving.server.grpc_parsing import LONGEST_NAME, PIECE_BYTES, with_contents
 from ctrpipe.serving.server.grpc_tensors import to_array
+from tests.serving.longest_hold import longest_hold
 
 LARGE = 5 * PIECE_BYTES
 
@@ -141,6 +139,36 @@ def test_fields_that_a_message_does_not_have_are_left_out():
             parse(predict_pb2.PredictRequest, length(number, bytes(LARGE)))
 
 
+def padded(number, wire_type, size):
+    """A tag, with more bytes than it needs."""
+    tag = grpc_parsing.varint(number << 3 | wire_type)
+    return tag[:-1] + bytes([tag[-1] | 0x80]) + b"\x80" * (size - len(tag) - 1) + b"\x00"
+
+
+def test_tags_of_several_bytes_are_read_as_fast_as_those_of_one():
+    """Fields above 15, and tags with more bytes than they need: 20 million of them in 64 MiB took a minute."""
+    tensor = tensor_pb2.TensorProto(uint32_val=[1, 2, 3], uint64_val=[2**63])
+    whole = b"".join(padded(3, 2, size) + b"\x01y" for size in (2, 3, 5)) + b"\xa2\x06\x00\xa5\x06abcd\xa1\x06abcdefgh"
+    whole += length(2, length(1, b"x") + length(2, tensor.SerializeToString() + padded(9, 0, 2) + b"\x85\x00"))
+    body = whole * PIECE_BYTES
+    steps = len(list(grpc_parsing._pieces(body, 0, len(body), itertools.repeat(0))))
+    assert steps < 1.1 * len(body) / PIECE_BYTES
+    found, expected = parse(predict_pb2.PredictRequest, body), predict_pb2.PredictRequest.FromString(body)
+    assert found == expected and len(found.output_filter) == 3 * PIECE_BYTES
+
+
+@pytest.mark.parametrize("field", [b"\x22\x80\x00", b"\x22\x82\x80\x00ab", b"\xa2\x06\x80\x00"])
+def test_few_lengths_may_have_more_bytes_than_they_need(field, monkeypatch):
+    monkeypatch.setattr(grpc_parsing, "_MOST_PADDED", 1000)
+    monkeypatch.setattr(grpc_parsing, "_WHOLE_BYTES", 512)
+    body = field * 1000
+    assert parse(predict_pb2.PredictRequest, body) == predict_pb2.PredictRequest.FromString(body)
+    with pytest.raises(ServingError, match="More than 1000 lengths are written with more bytes"):
+        parse(predict_pb2.PredictRequest, length(1, field * 10_000) + field)
+    with pytest.raises(ServingError, match="More than 1000 lengths are written with more bytes"):
+        parse(predict_pb2.PredictRequest, length(1, field * 500 + length(9, bytes(LARGE))) + field * 501)
+
+
 def test_the_large_content_of_an_input_is_beside_the_message():
     """The array is aligned, so TensorFlow uses it without a copy."""
     content = np.arange(LARGE, dtype=np.float32)
@@ -169,33 +197,6 @@ def test_messages_within_messages_end():
         body = length(15, length(3, body))  # variant_val and its tensors
     with pytest.raises(DecodeError, match="too deep"):
         parse(tensor_pb2.TensorProto, body)
-
-
-def longest_hold(work):
-    """The longest CPU time of the process during which another thread waited to run."""
-    holds, stop = [], threading.Event()
-
-    def watch():
-        last = time.process_time()
-        while not stop.is_set():
-            time.sleep(0.0002)
-            now = time.process_time()
-            holds.append(now - last)
-            last = now
-
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH_SECONDS)
-    try:
-        thread = threading.Thread(target=watch)
-        thread.start()
-        time.sleep(0.01)
-        del holds[:]
-        work()
-        stop.set()
-        thread.join()
-    finally:
-        sys.setswitchinterval(before)
-    return max(holds)
 
 
 @pytest.mark.slow

@@ -172,6 +172,9 @@ class Transport:
     def __init__(self):
         self.written, self.closed, self.reading = b"", False, True
 
+    def set_write_buffer_limits(self, high):
+        pass
+
     def write(self, data):
         self.written += data
 
@@ -315,6 +318,24 @@ def test_a_client_that_reads_nothing_is_dropped():
         while connect.server.connections and time.monotonic() < end:
             time.sleep(0.05)
         assert not connect.server.connections
+
+
+@pytest.mark.slow
+def test_a_client_that_leaves_the_end_of_its_answers_unread_is_dropped():
+    """Few bytes wait in the server itself: without a limit of its own, asyncio pauses a protocol at 64 KiB."""
+    with served(lambda request: Response(200, b"a" * 20_000), idle_timeout=1.0) as connect:
+        client = connect()
+        wait_for(lambda: connect.server.connections)
+        [connection] = connect.server.connections
+        transport = connection._transport
+        for buffered, end in ((client, socket.SO_RCVBUF), (transport.get_extra_info("socket"), socket.SO_SNDBUF)):
+            buffered.setsockopt(socket.SOL_SOCKET, end, 1 << 12)
+        while not transport.get_write_buffer_size():
+            client.sendall(get("/x").encode())
+            time.sleep(0.02)
+        assert transport.get_write_buffer_size() < 1 << 16
+        wait_for(lambda: not connect.server.connections)
+        assert not connect.server.connections and connect.server.budget.held_bytes == 0
 
 
 def test_a_request_of_http_clients_library():

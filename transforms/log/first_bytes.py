@@ -271,7 +271,7 @@ def check_text(path: str, head: bytes, encoding: str) -> None:
         encoding: `data.encoding`.
 
     Raises:
-        InputError: the file is of another kind, compressed twice, or in another encoding.
+        InputError: the file is of another kind, compressed twice, in another encoding, or has no line feeds.
     """
     if name := binary_format(head):  # only if it was compressed: a plain one is read
         raise InputError(f"{path}: a compressed {name} file, which is not read; decompress it, as {name} is compact")
@@ -279,6 +279,11 @@ def check_text(path: str, head: bytes, encoding: str) -> None:
         raise InputError(f"{path}: compressed twice, the second time with {again}; decompress it once")
     _check_is_read(path, head)
     check_encoding(path, head, encoding)
+    if b"\r" in head.rstrip(b"\r") and b"\n" not in head:
+        raise InputError(
+            f"{path}: its lines end in carriage returns alone, as on old Macs; write line feeds, as in: "
+            "tr '\\r' '\\n' < FILE"
+        )
     if is_binary(head) and not codec_of(encoding).startswith(("utf-16", "utf-32")):
         raise InputError(f"{path}: an unknown binary file; name files of CSV, TSV, JSON, Parquet, ORC or Avro")
 

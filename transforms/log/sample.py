@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.printable import excerpt
@@ -48,7 +49,9 @@ _DELIMITERS = ("\t", "::", "||", ",", ";", "|", "\x01")
 _SHARE = 0.99  # of a column's values that are numbers
 _NEARLY = 0.02  # a delimiter may fit this share of the lines less than another
 _DECIMALS = {sign: re.compile(rf"[+-]?\d*(?:[{sign}]\d+)?(?:[eE][+-]?\d+)?", re.ASCII) for sign in ".,"}
-_LIST_SEPARATOR = "|"
+_FEWEST_ROWS = 20  # in which values repeat
+LIST_SEPARATOR = "|"
+_INNER_SIGNS = (",", ";", "/", "~")  # for lists in lists
 _CRITEO = ["label", *(f"I{n}" for n in range(1, 14)), *(f"C{n}" for n in range(1, 27))]
 _NO_LABEL = "(none)"  # placeholder for files without a label
 _HEX = re.compile(r"[0-9a-f]{8}")
@@ -61,7 +64,8 @@ class LogSample:
     Attributes:
         data: Keys of `data` that describe how to read the file, such as `format` and `header`.
         columns: Values as text by column name; "" for a missing value.
-        lists: Columns whose values are lists in the file.
+        lists: Columns whose values are lists in the file; their elements are joined by LIST_SEPARATOR.
+        within: By column of lists of lists, the sign that joins the inner ones.
         unsure: A sentence for each uncertain guess about the format.
     """
 
@@ -69,11 +73,18 @@ class LogSample:
     columns: dict[str, list[str]]
     lists: frozenset[str] = frozenset()
     unsure: tuple[str, ...] = ()
+    within: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def rows(self) -> int:
         """Number of rows."""
         return len(next(iter(self.columns.values()), []))
+
+    def with_values(self, column: str) -> "LogSample":
+        """Returns the rows that have a value in a column."""
+        keep = [value != "" and value not in USUAL_MISSING for value in self.columns[column]]
+        columns = {name: list(itertools.compress(values, keep)) for name, values in self.columns.items()}
+        return dataclasses.replace(self, columns=columns)
 
 
 def read_sample(path: str, delimiter: str | None = None) -> LogSample:
@@ -148,20 +159,32 @@ def _first(sample: LogSample) -> list[str]:
 def _of_columns(path: str, kind: type[Columnar]) -> LogSample:
     columns: dict[str, list[str]] = {}
     lists, unsure = set(), []
+    within: dict[str, str] = {}
     for name, column in first_columns(kind, path, ROWS).items():
         values = column()
         try:
             if is_list(values.type):
                 lists.add(name)
-                texts = join_lists(values, _LIST_SEPARATOR, name, path, {})
+                if is_list(values.type.value_type):
+                    inner = pc.list_flatten(pc.list_flatten(values))
+                    within[name] = _inner_sign(map(str, inner.to_pylist()))
+                texts = join_lists(values, LIST_SEPARATOR, name, path, {}, within=within.get(name))
             else:
                 texts = as_binary(values, name, path)
         except (InputError, pa.ArrowException):
             lists.discard(name)
+            within.pop(name, None)
             unsure.append(f"{name} of type {values.type} is left out: it has no single value a row.")
             continue
         columns[name] = [(value or b"").decode("utf-8", "replace") for value in texts.to_pylist()]
-    return LogSample({"format": kind.name.lower()}, columns, frozenset(lists), (*unsure, *_flattened(columns)))
+    told = (*unsure, *_flattened(columns))
+    return LogSample({"format": kind.name.lower()}, columns, frozenset(lists), told, within)
+
+
+def _inner_sign(values: Iterable[str]) -> str:
+    """Returns the sign that joins the elements of lists in lists: the first one that is in none of them."""
+    used = {sign for value in values for sign in _INNER_SIGNS if sign in value}
+    return next((sign for sign in _INNER_SIGNS if sign not in used), _INNER_SIGNS[0])
 
 
 def _flattened(names: Iterable[str]) -> list[str]:
@@ -214,7 +237,8 @@ def _of_utf8(path: str, text: bytes, delimiter: str | None) -> LogSample:
 
 def _of_json(objects: list[bytes]) -> LogSample:
     names: dict[str, None] = {}
-    lists = set()
+    lists, mixed = set(), set()
+    nested: dict[str, set[str]] = {}
     for text in objects:
         try:
             row = json.loads(text)
@@ -224,13 +248,26 @@ def _of_json(objects: list[bytes]) -> LogSample:
             fields = dict(leaves(row))
             names |= dict.fromkeys(fields)
             lists |= {name for name, value in fields.items() if isinstance(value, list)}
-    known = _without_empty_parents(names)
-    parsed, _ = parse_objects([text for text in objects if is_utf8(text)], known, dict.fromkeys(lists, _LIST_SEPARATOR))
+            for name, value in fields.items():
+                elements = value if isinstance(value, list) else []
+                inner = [one for each in elements if isinstance(each, list) for one in each]
+                if inner:
+                    nested.setdefault(name, set()).update(map(str, inner))
+                if any(isinstance(one, dict) for one in elements) or any(isinstance(one, list | dict) for one in inner):
+                    mixed.add(name)
+    known = [name for name in _without_empty_parents(names) if name not in mixed]
+    within = {name: _inner_sign(values) for name, values in nested.items() if name in known}
+    lines, separators = [text for text in objects if is_utf8(text)], dict.fromkeys(lists, LIST_SEPARATOR)
+    parsed, wrong = parse_objects(lines, known, separators, within=within)
     columns = {
         name: [(value or b"").decode("utf-8", "replace") for value in values.to_pylist()]
         for name, values in parsed.items()
     }
-    return LogSample({"format": "jsonl"}, columns, frozenset(lists & set(known)), tuple(_flattened(columns)))
+    told = [f"{name} is left out: it has no single value a row." for name in sorted(mixed)]
+    if wrong:
+        told.append(f"{len(wrong):,} of {len(lines):,} rows are left out, as the first of them: {wrong[min(wrong)]}.")
+    told += _flattened(columns)
+    return LogSample({"format": "jsonl"}, columns, frozenset(lists & set(known)), tuple(told), within)
 
 
 def _without_empty_parents(names: Iterable[str]) -> list[str]:
@@ -239,14 +276,16 @@ def _without_empty_parents(names: Iterable[str]) -> list[str]:
     return [name for name in names if name not in parents]
 
 
-def _of_table(path: str, text: bytes, lines: list[bytes], delimiter: str | None) -> LogSample:
+def _of_table(path: str, text: bytes, lines: list[bytes], delimiter: str | None, trims: bool = False) -> LogSample:
+    original = text, lines
     decoded = [line.decode("utf-8", "replace") for line in lines]
     delimiter = delimiter or _delimiter(decoded)
     unsure = []
     data: dict[str, object] = {"format": "tsv" if delimiter == "\t" else "csv"}
     if delimiter not in ("\t", ","):
         data["delimiter"] = delimiter
-    escapes, trims = _has_escapes(decoded, delimiter), _has_blanks(decoded, delimiter)
+    escapes = _has_escapes(decoded, delimiter)
+    trims = trims or _has_blanks(decoded, delimiter) or _has_padded_numbers(decoded, delimiter)
     if escapes:
         data["escape"] = "\\"
         unsure.append("Backslashes are read as escapes: if they are signs of the values, remove data.escape.")
@@ -276,9 +315,13 @@ def _of_table(path: str, text: bytes, lines: list[bytes], delimiter: str | None)
             "rows, has no name; give it one (in R, write.csv with row.names = FALSE leaves it out)"
         )
     header = _is_header(rows[0], good) if len(rows[0]) == width else False
+    if not header and len(rows[0]) == width and (place := _unnamed_column(rows[0], good)):
+        raise InputError(f"{path}: line 1 has no name for column {place}; give it one")
     if len(rows[0]) != width and len(good) > 1 and all(good[0]) and _is_header(good[0], good):
         place = rows.index(good[0]) + 1
         raise InputError(f"{path}: line {place} seems to be the header; remove the lines above it")
+    if header and not trims and delimiter != "\t" and any(name != name.strip(" ") for name in rows[0]):
+        return _of_table(path, *original, delimiter, trims=True)
     names = rows[0] if header else _names(good)
     if header:
         data["header"] = True
@@ -312,6 +355,27 @@ def _has_blanks(lines: list[str], delimiter: str) -> bool:
         return False
     rests = [line.split(delimiter)[1:] for line in lines]
     return sum(bool(rest) and all(value.startswith(" ") for value in rest) for rest in rests) >= _SHARE * len(rests)
+
+
+def _has_padded_numbers(lines: list[str], delimiter: str) -> bool:
+    """Returns whether the values of a column are numbers without the blanks around them, and are none with them."""
+    if delimiter == "\t":
+        return False
+    rows = [line.split(delimiter) for line in lines[1:]]
+    width = collections.Counter(map(len, rows)).most_common(1)[0][0] if rows else 0
+    for column in zip(*(row for row in rows if len(row) == width), strict=True):
+        present = [value for value in column if value.strip(" ")]
+        padded = [value for value in present if value[0] == " " or value[-1] == " "]
+        if len(padded) > (1 - _SHARE) * len(present) and _are_all_numbers(padded):
+            if _are_all_numbers(present):
+                return True
+    return False
+
+
+def _are_all_numbers(values: Sequence[str]) -> bool:
+    """Returns whether almost all values are numbers with or without blanks around them."""
+    numbers = sum(_is_number_or_missing(value.strip(" ")) for value in values)
+    return numbers >= _SHARE * len(values)
 
 
 def _values(parsed: Sequence[str], notation: Notation) -> list[str]:
@@ -386,6 +450,7 @@ def _unquoted(lines: list[str], delimiter: str) -> list[list[str]]:
 def _records(lines: Iterable[str], delimiter: str) -> Iterator[list[str]]:
     """Yields the values of each record. A separator of ASCII stands for a delimiter of several characters."""
     one = delimiter if len(delimiter) == 1 else "\x1f"
+    csv.field_size_limit(max(csv.field_size_limit(), _BYTES))  # a reader takes 131,072 characters a value otherwise
     for values in csv.reader((line.replace(delimiter, one) for line in lines), delimiter=one):
         yield [value.replace(one, delimiter) for value in values]
 
@@ -397,19 +462,46 @@ def _share(rows: list[list[str]]) -> float:
 def _is_header(first: list[str], rows: list[list[str]]) -> bool:
     """Returns whether the first line is a header.
 
-    The values of a header are not numbers, and do not occur in the column below. One may be absent above a column that
-    is empty or numbers the rows.
+    The values of a header are not numbers, and do not occur in the column below, except for the name of a column of two
+    words, as in a column `click` of `click` and `noclick`. One may be absent above a column that is empty or numbers
+    the rows.
     """
-    others = rows[1:]
-    unnamed = [[row[place] for row in others] for place, name in enumerate(first) if not name]
-    if any(map(_is_number_or_missing, first)) or not all(
-        not any(values) or are_row_numbers(values) for values in unnamed
-    ):
+    return _names_columns(first, rows) and all(
+        not any(values) or are_row_numbers(values) for values in _without_name(first, rows).values()
+    )
+
+
+def _unnamed_column(first: list[str], rows: list[list[str]]) -> int | None:
+    """Returns the number of the first column with values that a header does not name; None if there is none."""
+    if len(rows) < 2 or not _names_columns(first, rows):
+        return None
+    unnamed = _without_name(first, rows)
+    return next((place + 1 for place, values in unnamed.items() if any(values) and not are_row_numbers(values)), None)
+
+
+def _without_name(first: list[str], rows: list[list[str]]) -> dict[int, list[str]]:
+    """Returns the values of each column without a name in the first line, by the column's place."""
+    return {place: [row[place] for row in rows[1:]] for place, name in enumerate(first) if not name}
+
+
+def _names_columns(first: list[str], rows: list[list[str]]) -> bool:
+    """Returns whether the first line has names and no values. An absent name may be either."""
+    if any(map(_is_number_or_missing, first)) or not any(first):
         return False
+    others = rows[1:]
     if not others:
         return len(set(first)) == len(first) and all(first)
     known = [{row[place] for row in others} for place in range(len(first))]
-    return any(first) and not any(name in values for name, values in zip(first, known, strict=True) if name)
+    alike = [name in values for name, values in zip(first, known, strict=True) if name]
+    of_two_words = [len(values) <= 2 for name, values in zip(first, known, strict=True) if name]
+    # In a few rows a first line of values may be unlike the others by chance.
+    return not any(alike) or (
+        len(others) >= _FEWEST_ROWS
+        and sum(alike) == 1
+        and len(alike) > 1
+        and all(of_two for is_alike, of_two in zip(alike, of_two_words, strict=True) if is_alike)
+        and len(set(first)) == len(first)
+    )
 
 
 def are_row_numbers(values: Sequence[str]) -> bool:

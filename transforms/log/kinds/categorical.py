@@ -1,14 +1,19 @@
 """The kind `categorical`."""
 
+import re
 from collections.abc import Iterator
 from typing import Any, Literal
 
 import pydantic
 
+from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.log.kinds.guess import ColumnSample, Guess
 from ctrpipe.transforms.log.kinds.kind import FEW, Seen, WithVocabulary
 from ctrpipe.transforms.log.kinds.pretrained import Pretrained
 
+# Numbers with a sign of money or percent, or with marks between thousands, which are read as texts.
+_FIGURE = r"(\d{1,3}([,' \u00a0\u202f]\d{3})+(\.\d+)?|\d{1,3}(\.\d{3})+,\d+|\d+([.,]\d+)?)"
+_WRITTEN_NUMBER = re.compile(rf"\(?[+-]?\s?[$€£¥₹]?\s?[+-]?{_FIGURE}\s?([$€£¥₹%]|[A-Z]{{3}})?\)?", re.ASCII)
 # What a draft keeps of a column of many values: those that occur twice, half a million at most.
 OFTEN = {"top_k": 500_000, "min_count": 2}
 
@@ -74,7 +79,13 @@ class Categorical(WithVocabulary):
     @classmethod
     def guess(cls, column: ColumnSample) -> Guess | None:
         numbers = column.numbers
-        if numbers.what == "row" if numbers else column.never_repeats:
+        nothing_repeats = numbers.what == "row" if numbers else column.never_repeats
+        if numbers is None and column.present and column.most(lambda value: bool(_WRITTEN_NUMBER.fullmatch(value))):
+            example = excerpt(next(filter(_WRITTEN_NUMBER.fullmatch, column.present)))
+            is_what = "left out" if nothing_repeats else "read as categories"
+            asked = f"numbers, as {example}, that are not written as 1234.5 are {is_what}: convert them?"
+            return Guess({} if nothing_repeats else {"kind": "categorical"}, f"{column.seen}; {asked}", True)
+        if nothing_repeats:
             return Guess.nothing_repeats(column.seen)
         settings: dict[str, Any] = {"kind": "categorical"}
         if len(column.distinct) > 1000 and sum(1 for count in column.distinct.values() if count > 1) > 100:

@@ -4,10 +4,10 @@ import collections
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
-from ctrpipe.transforms.log.words import NUMBER, USUAL_MISSING
+from ctrpipe.transforms.log.words import INFINITE, NUMBER, USUAL_MISSING
 
 # A column has a kind if at least this share of its values matches it.
 _SHARE = 0.99
@@ -41,6 +41,12 @@ class Guess:
             seen: What was observed in the values.
         """
         return cls({}, f"another value in each row ({seen}), so that nothing repeats: left out", True)
+
+
+def usual_length(lengths: Iterable[int]) -> int:
+    """Returns the length that 95% of some lists have at most, within 2 and 50."""
+    ordered = sorted(lengths)
+    return max(2, min(50, ordered[int(0.95 * (len(ordered) - 1))]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +94,11 @@ class ColumnSample:
         missing = 1 - len(self.present) / len(self.values)
         return f"{len(self.distinct):,} different values, {f'{missing:.0%} missing' if missing else 'never missing'}"
 
+    @functools.cached_property
+    def infinite(self) -> int:
+        """The number of infinite numbers."""
+        return sum(INFINITE.fullmatch(value) is not None for value in self.present)
+
     @property
     def hardly_repeats(self) -> bool:
         """Whether almost every row has another value."""
@@ -111,9 +122,11 @@ class ColumnSample:
     @functools.cached_property
     def numbers(self) -> NumberUse | None:
         """What the column's numbers are; None if its values are lists or no numbers."""
-        if self.is_list or not self.most(lambda value: bool(NUMBER.fullmatch(value))):
+        if self.is_list or not self.most(lambda value: bool(NUMBER.fullmatch(value) or INFINITE.fullmatch(value))):
             return None
         texts = [value for value in self.present if NUMBER.fullmatch(value)]
+        if not texts:
+            return None
         if any("." in value.removesuffix(".0") or "e" in value.lower() for value in texts):
             return NumberUse("amount")
         if _NUMBER_NAME.search(self.name) and not ID_NAME.search(self.name):

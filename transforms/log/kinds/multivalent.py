@@ -6,7 +6,7 @@ from typing import Literal
 
 import pydantic
 
-from ctrpipe.transforms.log.kinds.guess import ColumnSample, Guess
+from ctrpipe.transforms.log.kinds.guess import ColumnSample, Guess, usual_length
 from ctrpipe.transforms.log.kinds.kind import Seen, WithVocabulary
 
 _SEPARATORS = "|,; "  # that a draft tries
@@ -106,8 +106,7 @@ def _of_lists(column: ColumnSample, separator: str, what: str, advice: str) -> G
     if pair := weighted_pair(elements):
         weights = {"weights": ":" if ":" in pair else "="}
         what += " with weights"
-    lengths = sorted(len([token for token in value.split(separator) if token]) for value in column.present)
-    length = max(2, min(50, lengths[int(0.95 * (len(lengths) - 1))]))
+    length = usual_length(len([token for token in value.split(separator) if token]) for value in column.present)
     settings = {"kind": "multivalent", "separator": separator, "max_length": length, "top_k": 100_000, **weights}
     return Guess(settings, f"{what}, {column.seen}{advice}; 95% of the rows have up to {length}")
 

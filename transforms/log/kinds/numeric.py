@@ -93,7 +93,12 @@ class Numeric(Columns):
             return None
         other = "; or categorical with vocabulary?" if numbers.or_other else ""
         settings = {"kind": "numeric", "transform": "quantile_bucketize", "buckets": 32}
-        return Guess(settings, f"numbers, {column.seen}{other}", numbers.unsure)
+        if column.infinite:
+            other += (
+                f"; infinite in {column.infinite:,} rows, which a run takes for malformed: does it mean a missing "
+                "number (missing_values: [inf, -inf])?"
+            )
+        return Guess(settings, f"numbers, {column.seen}{other}", numbers.unsure or column.infinite > 0)
 
     def notes(self, column: str, seen: Seen) -> Iterator[str]:
         if seen.present < seen.rows / 100:

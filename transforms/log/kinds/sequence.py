@@ -5,7 +5,10 @@ from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
+from ctrpipe.transforms.log.kinds.guess import ColumnSample, Guess, usual_length
 from ctrpipe.transforms.log.kinds.kind import Kind, Seen, WithVocabulary
+
+MOST_VALUES = 100  # of one item
 
 
 class ItemSequence(WithVocabulary):
@@ -36,9 +39,10 @@ class ItemSequence(WithVocabulary):
     """
     within: str | None = pydantic.Field(None, min_length=1, examples=[","])
     """Separator between several values of one item, as in `c1,c2|c3` for two items. Parquet and JSON may have lists of
-    lists. null: an item has one value.
+    lists. null: an item has one value, or, where elements of the log's lists are lists or have `separator` in them, as
+    many as its first rows show; a run says so.
     """
-    values_per_item: dict[str, Annotated[int, pydantic.Field(ge=2, le=100)]] = pydantic.Field(
+    values_per_item: dict[str, Annotated[int, pydantic.Field(ge=2, le=MOST_VALUES)]] = pydantic.Field(
         {}, examples=[{"categories": 3}]
     )
     """Maximum number of values of one item, by column, for the columns whose items have several; further values are
@@ -140,6 +144,19 @@ class ItemSequence(WithVocabulary):
     def meaning(self, column: str) -> tuple[object, ...]:
         several = (self.item_values(column),) if column in self.values_per_item else ()
         return (self.kind, self.role, self.max_length, self.owner_of(column), self.pooling, *several)
+
+    @classmethod
+    def guess_nested(cls, column: ColumnSample, separator: str, within: str) -> Guess:
+        """Returns the guess for a column of lists of lists, which are joined by two separators."""
+        items = [[item for item in value.split(separator) if item] for value in column.present]
+        length = usual_length(map(len, items))
+        most = usual_length(len(item.split(within)) for row in items for item in row)
+        settings = {"kind": "sequence", "separator": separator, "max_length": length, "within": within}
+        comment = (
+            f"lists of lists, {column.seen}: a history of items with several values each; 95% of the rows have up to "
+            f"{length} items, 95% of the items up to {most}"
+        )
+        return Guess({**settings, "values_per_item": {column.name: most}}, comment)
 
     def notes(self, column: str, seen: Seen) -> Iterator[str]:
         yield from seen.list_notes(column, self.separator)

@@ -1,0 +1,183 @@
+"""What `ctrpipe init` drafts for labels of numbers, weighted lists and lists of lists."""
+
+import json
+import pathlib
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from ctrpipe.common.errors import InputError
+from ctrpipe.models.base.registry import check_hyperparameters
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.draft import page
+from ctrpipe.pipeline.draft.check_log import check_log
+from ctrpipe.pipeline.draft.page import Said, draft
+from ctrpipe.transforms.log.sample import read_sample
+
+ROWS = 600
+
+
+def rows(**more: Callable[[int, np.random.Generator], object]) -> list[dict]:
+    random = np.random.default_rng(5)
+    made = []
+    for number in range(ROWS):
+        tags = [f"g{tag}" for tag in random.integers(0, 12, random.integers(0, 5))]
+        seen = [f"i{item}" for item in random.integers(0, 30, random.integers(0, 4))]
+        row = {
+            "click": int(random.random() < 0.3),
+            "site": f"s{random.integers(5)}",
+            "item": f"i{random.integers(30)}",
+            "tags": tags,
+            "tag_weights": [round(float(weight), 3) for weight in random.random(len(tags))],
+            "seen": seen,
+            "topics": [[f"t{topic}" for topic in random.integers(0, 6, random.integers(1, 4))] for _ in seen],
+            "watch_time": None if number % 7 == 0 else round(float(random.gamma(2, 10)), 2),
+        }
+        made.append(row | {name: make(number, random) for name, make in more.items()})
+    return made
+
+
+def as_parquet(folder: pathlib.Path, log: list[dict]) -> str:
+    pq.write_table(pa.Table.from_pylist(log), folder / "log.parquet")
+    return str(folder / "log.parquet")
+
+
+def as_jsonl(folder: pathlib.Path, log: list[dict]) -> str:
+    (folder / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in log))
+    return str(folder / "log.jsonl")
+
+
+def drafted(log: str, **said: object) -> tuple[dict, str, list[str]]:
+    text, unsure = draft([log], said=Said(**said))  # type: ignore[arg-type]
+    values = yaml.safe_load(text)
+    assert not check_log(RunConfig.model_validate(values), [log]).errors
+    check_hyperparameters(**values["model"])
+    return values, text, unsure
+
+
+def feature_of(values: dict, column: str) -> dict | None:
+    return next((group for group in values["features"] if column in group["columns"]), None)
+
+
+@pytest.fixture(autouse=True)
+def _trees(monkeypatch):
+    """The same drafts where the system lacks LightGBM's library."""
+    monkeypatch.setattr(page, "openmp_missing", lambda: "")
+
+
+@pytest.mark.parametrize("write", [as_parquet, as_jsonl])
+def test_lists_with_weights_and_lists_of_lists_are_drafted_in_every_format(tmp_path, write):
+    log = write(tmp_path, rows())
+    assert read_sample(log).rows == ROWS and read_sample(log).within == {"topics": ","}
+    values, _, unsure = drafted(log)
+    assert values["derived"] == {"weighted_tags": {"kind": "weighted", "values": "tags", "weights": "tag_weights"}}
+    weighted = feature_of(values, "weighted_tags")
+    assert (weighted["kind"], weighted["weights"], weighted["max_length"]) == ("multivalent", ":", 4)
+    assert not feature_of(values, "tags") and not feature_of(values, "tag_weights")
+    assert any(line.startswith("weighted_tags: tags with the weights in tag_weights") for line in unsure)
+    nested = feature_of(values, "topics")
+    assert nested == {
+        "columns": ["topics"],
+        **{"kind": "sequence", "separator": "|", "max_length": 3, "within": ",", "values_per_item": {"topics": 3}},
+    }
+
+
+def test_a_network_reads_lists_of_lists_beside_their_items(tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "count_rows", lambda files, sample: 2_000_000)
+    values, _, _ = drafted(as_parquet(tmp_path, rows()))
+    history = feature_of(values, "topics")
+    assert values["model"]["name"] == "din" and history is feature_of(values, "seen")
+    assert (history["columns"], history["shared_with"]) == (["seen", "topics"], ["item", None])
+    assert history["within"] == "," and history["values_per_item"] == {"topics": 3}
+
+
+def test_the_inner_sign_is_none_of_the_values(tmp_path):
+    log = as_jsonl(tmp_path, rows(topics=lambda number, random: [["a,b", f"t{number % 9}"], ["c;d"]]))
+    values, _, _ = drafted(log)
+    assert feature_of(values, "topics")["within"] == "/"
+
+
+def test_weights_in_text_have_the_separator_of_their_values(tmp_path):
+    lines = ["click,site,tags,score"]
+    for row in rows():
+        joined = (" ".join(row["tags"]), " ".join(map(str, row["tag_weights"])))
+        lines.append(f"{row['click']},{row['site']},{joined[0]},{joined[1]}")
+    (tmp_path / "log.csv").write_text("\n".join(lines) + "\n")
+    values, _, _ = drafted(str(tmp_path / "log.csv"))
+    expected = {"kind": "weighted", "values": "tags", "weights": "score", "separator": " "}
+    assert values["derived"] == {"weighted_tags": expected}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda number, random: [0.5] * random.integers(1, 5),  # of another length
+        lambda number, random: [f"w{number % 3}"],  # no numbers
+    ],
+)
+def test_lists_that_only_look_like_weights_are_none(tmp_path, change):
+    values, _, _ = drafted(as_parquet(tmp_path, rows(tag_weights=change)))
+    assert "derived" not in values and feature_of(values, "tags")["kind"] == "multivalent"
+
+
+def test_a_list_of_objects_is_left_out_and_costs_no_row(tmp_path):
+    deep = [{"price": 1, "of": {"shop": "a"}}]
+    log = as_jsonl(tmp_path, rows(topics=lambda number, random: [deep, deep]))
+    values, _, unsure = drafted(log)
+    assert "topics is left out: it has no single value a row." in unsure and not feature_of(values, "topics")
+    assert read_sample(log).rows == ROWS
+
+
+# Labels of numbers ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["watch_time", "play_duration_ms", "dwell_time", "order_value", "revenue", "time_spent", "watched_seconds"]
+)
+def test_a_number_that_follows_the_click_is_no_feature(tmp_path, name):
+    log = [{name if key == "watch_time" else key: value for key, value in row.items()} for row in rows()]
+    values, _, unsure = drafted(as_parquet(tmp_path, log))
+    assert not feature_of(values, name) and values["data"]["labels"] == {"ctr": "click"}
+    assert any(line.startswith(f"{name}: a number that follows the click") and "--label" in line for line in unsure)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("duration", 9.5), ("view_time", 1_700_000_000), ("price", 3.5), ("watch_time", "long")]
+)
+def test_other_numbers_and_moments_stay_features(tmp_path, name, value):
+    log = rows(**{name: lambda number, random: value if isinstance(value, str) else value + number % 50})
+    log = [{key: value for key, value in row.items() if key in (name, "click", "site")} for row in log]
+    if name == "watch_time":
+        log = [{**row, name: f"{row[name]}{number % 3}"} for number, row in enumerate(log)]
+    values, _, _ = drafted(as_parquet(tmp_path, log))
+    assert feature_of(values, name)
+
+
+@pytest.mark.parametrize(("sign", "predicts"), [(1, "count"), (-1, "mean")])
+def test_a_number_as_the_label_is_predicted_beside_the_clicks(tmp_path, sign, predicts):
+    log = [{**row, "watch_time": row["watch_time"] and sign * row["watch_time"]} for row in rows()]
+    values, text, _ = drafted(as_parquet(tmp_path, log), label="watch_time")
+    number = {"column": "watch_time", "predicts": predicts}
+    assert values["data"]["labels"] == {"ctr": "click", "watch_time": number}
+    assert values["model"]["name"] == "mmoe" and not feature_of(values, "watch_time")
+    assert values["gates"]["numbers"] == {"watch_time": {"r2": {"min": 0}}}
+    known = [row["watch_time"] for row in log if row["watch_time"] is not None]
+    assert f"# watch_time: a number, {np.mean(known):.4g} on average, 14% missing" in text
+
+
+def test_a_name_that_is_no_task_is_made_one(tmp_path):
+    log = [{"1. time-seen" if key == "watch_time" else key: value for key, value in row.items()} for row in rows()]
+    values, _, _ = drafted(as_parquet(tmp_path, log), label="1. time-seen")
+    assert values["data"]["labels"]["timeseen"] == {"column": "1. time-seen", "predicts": "count"}
+
+
+def test_a_number_without_clicks_beside_it_and_a_list_are_one_line(tmp_path):
+    log = as_parquet(tmp_path, [{"site": row["site"], "watch_time": row["watch_time"]} for row in rows()])
+    with pytest.raises(InputError, match="--label watch_time: numbers, which a model predicts beside clicks, and none"):
+        draft([log], label="watch_time")
+    with pytest.raises(InputError, match="--label tags: .* are not values of a label"):
+        draft([as_parquet(tmp_path, rows())], label="tags")

@@ -1,0 +1,189 @@
+"""`ctrpipe init` on logs with gaps, mixed spellings, blanks and signs: what it drafts, or the line it ends in."""
+
+import datetime
+import pathlib
+import random
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+import yaml
+
+from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.config import load_config
+from ctrpipe.pipeline.draft.check_log import check_log
+from ctrpipe.pipeline.draft.page import draft
+
+ROWS = 200
+CLICKS = [number * 7 % 10 < 3 for number in range(ROWS)]
+NUMBERS = [f"{number % 37}.{number % 3}" for number in range(ROWS)]
+RARE = [f"{number}.{number % 9}" for number in range(ROWS)]  # another one in each row
+
+
+def log(folder: pathlib.Path, header: str = "click,site,price", end: str = "\n", **columns) -> str:
+    values = {"click": [str(int(click)) for click in CLICKS], "site": [f"s{n % 7}" for n in range(ROWS)]}
+    values |= {"price": NUMBERS} | columns
+    lines = [header, *(",".join(row) for row in zip(*values.values(), strict=True))]
+    (folder / "log.csv").write_bytes((end.join(lines) + end).encode())
+    return str(folder / "log.csv")
+
+
+def drafted(path: str) -> tuple[dict, list[str]]:
+    text, unsure = draft([path])
+    return yaml.safe_load(text), unsure
+
+
+def kinds(config: dict) -> dict[str, str]:
+    return {column: entry["kind"] for entry in config["features"] for column in entry["columns"]}
+
+
+# Labels --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_name_that_is_also_a_value_is_a_header(tmp_path):
+    config, _ = drafted(log(tmp_path, click=["click" if click else "no_click" for click in CLICKS]))
+    assert config["data"]["header"] is True
+    assert config["data"]["labels"] == {"ctr": {"column": "click", "positive": ["click"], "negative": ["no_click"]}}
+    assert kinds(config) == {"site": "categorical", "price": "numeric"}
+
+
+def test_a_first_row_of_values_is_no_header_although_a_column_has_two_words(tmp_path):
+    words = ["click" if click else "no_click" for click in CLICKS]
+    path = log(tmp_path, f"{words[0]},s3,s5", click=words, price=[f"s{number % 9}" for number in range(ROWS)])
+    with pytest.raises(InputError, match="none of c1, c2, c3 looks like a label"):
+        draft([path])
+
+
+@pytest.mark.parametrize("spelt", [("1", "0"), ("1.0", "0"), ("1", "1.0", "0"), ("true", "1", "0", "FALSE")])
+def test_spellings_of_a_label_may_be_mixed(tmp_path, spelt):
+    of = {True: [word for word in spelt if word[0] in "1t"], False: [word for word in spelt if word[0] in "0F"]}
+    path = log(tmp_path, click=[of[click][number % len(of[click])] for number, click in enumerate(CLICKS)])
+    (tmp_path / "made.yaml").write_text(draft([path])[0])
+    config = load_config(tmp_path / "made.yaml")
+    assert config.data.labels["ctr"].column == "click" and not config.data.labels["ctr"].positive
+    assert check_log(config, [path]).errors == []
+
+
+@pytest.mark.parametrize("gap", ["", "nan", "NULL"])
+def test_a_label_with_gaps_is_drafted_and_the_gaps_are_said(tmp_path, gap):
+    values = [gap if number % 20 == 3 else str(int(click)) for number, click in enumerate(CLICKS)]
+    config, unsure = drafted(log(tmp_path, click=values, copy=values, header="click,site,price,copy"))
+    assert config["data"]["labels"] == {"ctr": "click"}
+    clicks = sum(value == "1" for value in values)
+    assert f"click: positive in {clicks / 190:.1%} of the first 190 rows; no value in 5.0% of the" in unsure[0]
+    assert kinds(config) == {"site": "categorical", "price": "numeric"}  # the copy is the label, gaps or not
+
+
+def test_where_only_clicks_have_a_label_the_others_are_negative(tmp_path):
+    path = log(tmp_path, click=["1.0" if click else "" for click in CLICKS])
+    text, unsure = draft([path])
+    assert yaml.safe_load(text)["data"]["labels"] == {"ctr": {"column": "click", "positive": ["1.0"], "negative": [""]}}
+    assert "is taken for the negative class" in unsure[0]
+    (tmp_path / "made.yaml").write_text(text)
+    assert sum(check_log(load_config(tmp_path / "made.yaml"), [path]).splits.values()) == ROWS
+
+
+def test_numbers_of_parquet_with_nan_for_a_label_are_a_label_with_gaps(tmp_path):
+    values = [float("nan") if number % 20 == 3 else float(click) for number, click in enumerate(CLICKS)]
+    table = pa.table({"click": values, "site": [f"s{n % 7}" for n in range(ROWS)]})
+    pa.parquet.write_table(table, tmp_path / "log.parquet")
+    config, unsure = drafted(str(tmp_path / "log.parquet"))
+    assert config["data"]["labels"] == {"ctr": "click"} and "no value in 5.0%" in unsure[0]
+
+
+@pytest.mark.parametrize("only", ["0", "1", "True"])
+def test_a_label_of_one_class_is_one_line(tmp_path, only):
+    with pytest.raises(InputError, match=f"the label click is {only} in all 200 rows, and a model needs both classes"):
+        draft([log(tmp_path, click=[only] * ROWS)])
+
+
+def test_counted_clicks_are_a_click_and_a_rating_is_a_rating(tmp_path):
+    counts = [str(int(click) * (1 + number % 3)) for number, click in enumerate(CLICKS)]
+    config, _ = drafted(log(tmp_path, click=counts))
+    assert config["data"]["labels"] == {"ctr": {"column": "click", "threshold": 1}}
+    config, _ = drafted(log(tmp_path, click=counts, header="stars,site,price"))
+    assert config["data"]["labels"] == {"ctr": {"column": "stars", "threshold": 3}}
+
+
+# Numbers and blanks --------------------------------------------------------------------------------------------------
+
+
+def test_infinite_numbers_are_numbers_and_said(tmp_path):
+    values = ["inf" if number % 50 == 7 else value for number, value in enumerate(NUMBERS)]
+    config, unsure = drafted(log(tmp_path, price=values))
+    assert kinds(config)["price"] == "numeric"
+    assert "infinite in 4 rows, which a run takes for malformed" in unsure[0]
+
+
+@pytest.mark.parametrize("form", ["${}", "{}%", "€ {}", '"1,{:0>5}"', "{} EUR", "1'{:0>5}"])
+def test_numbers_that_are_no_numbers_as_they_are_written_are_said(tmp_path, form):
+    _, unsure = drafted(log(tmp_path, price=[form.format(value) for value in RARE]))
+    assert unsure[0].startswith("price: ") and "that are not written as 1234.5 are left out" in unsure[0]
+    config, unsure = drafted(log(tmp_path, price=[form.format(value) for value in NUMBERS]))
+    assert kinds(config)["price"] == "categorical"
+    assert unsure[0].startswith("price: ") and "that are not written as 1234.5 are read as categories" in unsure[0]
+
+
+@pytest.mark.parametrize("form", ["10.0.{}", "{}x250", "v{}", "{}-a"])
+def test_codes_with_digits_are_no_numbers(tmp_path, form):
+    _, unsure = drafted(log(tmp_path, price=[form.format(value) for value in NUMBERS]))
+    assert unsure == []
+
+
+@pytest.mark.parametrize("header", ["click,site,price", " click, site ,price "])
+@pytest.mark.parametrize("form", [" {} ", "{} ", "  {}"])
+def test_blanks_around_numbers_and_names_are_no_part_of_them(tmp_path, header, form):
+    values = [" " if number % 11 == 0 else form.format(value) for number, value in enumerate(NUMBERS)]
+    path = log(tmp_path, header=header, price=values)
+    (tmp_path / "made.yaml").write_text(draft([path])[0])
+    config = load_config(tmp_path / "made.yaml")
+    assert config.data.trim_spaces and config.inputs.keys() == {"site", "price"}
+    assert config.inputs["price"].kind == "numeric"
+    found = check_log(config, [path])
+    assert (found.errors, found.rejected, found.rows) == ([], 0, ROWS)
+
+
+def test_a_column_of_blanks_is_left_out(tmp_path):
+    blanks = [" " * (1 + number % 3) for number in range(ROWS)]
+    config, unsure = drafted(log(tmp_path, header="click,site,price,note", note=blanks))
+    assert kinds(config) == {"site": "categorical", "price": "numeric"}
+    assert unsure == ["note: nothing but blanks in the first rows, so that it is left out."]
+
+
+def test_a_value_of_a_megabyte_is_a_value(tmp_path):
+    values = ['"' + "x" * 1_000_000 + '"' if number == 9 else f"s{number % 7}" for number in range(ROWS)]
+    config, _ = drafted(log(tmp_path, site=values))
+    assert kinds(config) == {"site": "categorical", "price": "numeric"}
+
+
+# Lines ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_header_without_some_names_is_one_line(tmp_path):
+    with pytest.raises(InputError, match="line 1 has no name for column 2; give it one"):
+        draft([log(tmp_path, header="click,,price")])
+
+
+def test_carriage_returns_alone_are_one_line_to_init_and_check(tmp_path):
+    (tmp_path / "made.yaml").write_text(draft([log(tmp_path)])[0])
+    path = log(tmp_path, end="\r")
+    message = "its lines end in carriage returns alone, as on old Macs; write line feeds"
+    with pytest.raises(InputError, match=message):
+        draft([path])
+    assert any(message in error for error in check_log(load_config(tmp_path / "made.yaml"), [path]).errors)
+
+
+@pytest.mark.parametrize("form", ["%Y-%m-%dT%H:%M:%S+00:00", "%d/%b/%Y:%H:%M:%S +0000", "%Y-%m-%d"])
+def test_a_log_that_is_not_in_the_order_of_its_times_is_divided_by_them(tmp_path, form):
+    start = datetime.datetime(2026, 2, 27, tzinfo=datetime.UTC)
+    times = [(start + datetime.timedelta(hours=7 * number)).strftime(form) for number in range(ROWS)]
+    in_order, _ = drafted(log(tmp_path, header="click,site,price,shown_at", shown_at=times))
+    assert in_order["data"]["split"] == {"by": "order"}
+    random.Random(3).shuffle(times)
+    path = log(tmp_path, header="click,site,price,shown_at", shown_at=times)
+    (tmp_path / "made.yaml").write_text(draft([path])[0])
+    config = load_config(tmp_path / "made.yaml")
+    assert config.data.split.by == "time" and config.data.split.column == "shown_at"
+    found = check_log(config, [path])
+    assert found.errors == [] and sum(found.splits.values()) == ROWS
+    assert found.splits["test"] == (18 if form == "%Y-%m-%d" else 20)  # the last six days have 18 rows
