@@ -300,7 +300,7 @@ class Model:
         version = pathlib.Path(self.source)
         trained = _asset(version, Asset.TRAINING).get("model", {})
         counts = _asset(version, Asset.TRAINING_COUNTS)
-        rows = [["loaded from", str(version)], ["training rows", counts.get("rows")]]
+        rows: list[list[Any]] = [["loaded from", str(version)], ["training rows", counts.get("rows")]]
         with contextlib.suppress(InputError):
             rows.append(["predicts", ", ".join(self._log_spec.data.columns_by_task)])
             for kind, names in self._columns_by_kind().items():
