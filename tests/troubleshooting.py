@@ -43,7 +43,6 @@ WRITERS = {
     "_explain_one": "common/failures.py",
     "check_cluster": "pipeline/kubeflow/compile.py",
     "explain_exit": "pipeline/training/process.py",
-    "weight_fault": "transforms/log/ingest.py",
     "no_saved_model": "common/sessions.py",
 }
 REASONS = {"error", "strerror", "message", "reason", "error_message", "details", "msg"}

@@ -31,7 +31,9 @@ def write(path, cats) -> str:
         pa.parquet.write_table(pa.table(columns), path)
     else:
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows) if path.suffix == ".jsonl" else json.dumps(rows))
+        path.write_text(
+            "".join(json.dumps(row) + "\n" for row in rows) if path.suffix == ".jsonl" else json.dumps(rows)
+        )
     return str(path)
 
 

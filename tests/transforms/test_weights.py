@@ -94,7 +94,7 @@ def test_a_split_without_weight_is_refused_in_one_line(tmp_path):
 @pytest.mark.parametrize("rare", [0, 1])
 def test_a_class_without_weight_is_refused_in_one_line(tmp_path, rare):
     weights = [str(int(number % 2 != rare or number < 180)) for number in range(200)]  # the label is number % 2
-    message = f"^data.weight: w is 0 in all test rows with y {rare}: a model needs rows of both classes; give rows"
+    message = f"^data.weight: w is 0 in all test rows with y {rare}; a model needs both classes: give rows of both"
     with pytest.raises(InputError, match=message):
         packed(tmp_path, weights, spec())
 

@@ -438,17 +438,19 @@ def _check_splits(
 def _check_weights(spec: LogSpec, folders: Mapping[str, pathlib.Path]) -> None:
     columns = [str(spec.data.weight), spec.label_columns[0]]
     for name in SPLITS:
-        if fault := weight_fault(spec, name, read_payload(payload_files(folders[name]), columns)):
-            raise InputError(fault)
+        check_weights(spec, name, read_payload(payload_files(folders[name]), columns))
 
 
-def weight_fault(spec: LogSpec, split: str, batches: Iterable[pa.RecordBatch]) -> str:
-    """Returns what is wrong with the weights of a split's rows: those of a class are all 0. "" if nothing is.
+def check_weights(spec: LogSpec, split: str, batches: Iterable[pa.RecordBatch]) -> None:
+    """Checks that rows of both classes of a split have a weight above 0.
 
     Args:
         spec: The description of the log, with a weight.
         split: The name of the split.
         batches: Its rows, with the weight and the label of the first task.
+
+    Raises:
+        InputError: the rows of a class have none.
     """
     weight, label = str(spec.data.weight), spec.label_columns[0]
     of_clicks = of_others = 0.0
@@ -457,11 +459,13 @@ def weight_fault(spec: LogSpec, split: str, batches: Iterable[pa.RecordBatch]) -
         labels = np.asarray(batch[label], np.float64)  # NaN for a row that has labels of other tasks alone
         of_clicks += float(np.nansum(weights * labels))
         of_others += float(np.nansum(weights * (1 - labels)))
-    if of_clicks > 0 and of_others > 0:
-        return ""
-    where = f"all {split} rows" if of_clicks == of_others else f"all {split} rows with {label} {int(of_others > 0)}"
-    classes = "" if of_clicks == of_others else ": a model needs rows of both classes"
-    return f"data.weight: {weight} is 0 in {where}{classes}; give rows a weight, or remove data.weight"
+    if of_clicks == of_others == 0:
+        raise InputError(f"data.weight: {weight} is 0 in all {split} rows; give rows a weight, or remove data.weight")
+    if of_clicks == 0 or of_others == 0:
+        raise InputError(
+            f"data.weight: {weight} is 0 in all {split} rows with {label} {int(of_others > 0)}; a model needs both "
+            "classes: give rows of both a weight, or remove data.weight"
+        )
 
 
 # tf.Examples ---------------------------------------------------------------------------------------------------------
