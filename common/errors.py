@@ -25,6 +25,17 @@ class InputError(Exception):
         return [f"InputError: {printable(without_secrets(str(self)))}"]
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, or the stop button of a notebook, in a function of ctrpipe that was called from Python.
+
+    The message is one line, which says whether the same call goes on from there.
+    """
+
+    def _render_traceback_(self) -> list[str]:
+        """Returns one line, which IPython and Jupyter show instead of a traceback."""
+        return [f"Interrupted: {self}"]
+
+
 class NotFiniteError(InputError):
     """A figure of a run is NaN or infinite: a loss, a weight, a prediction, a metric.
 
@@ -77,6 +88,11 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
         seen.add(id(error))
         yield error
         error = error.__cause__ or error.__context__
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Returns whether the error is a KeyboardInterrupt, or was caused by one (Beam wraps it in a RuntimeError)."""
+    return any(isinstance(cause, KeyboardInterrupt) for cause in causes(error))
 
 
 def without_secrets(text: str) -> str:

@@ -43,6 +43,8 @@ COMMANDS = {
     "tune": "tune",
     "tune-serving": BASE,
 }
+# Commands that go on where they were interrupted, if they are called again.
+RESUMED = ("demo", "replay", "run", "score", "sweep", "tune")
 # The modules of each extra that ctrpipe imports.
 _PIPELINE = (
     *("tfx", "tensorflow_transform", "tensorflow_model_analysis", "tensorflow_data_validation", "tfx_bsl"),

@@ -55,6 +55,14 @@ _watch: _Watch | None = None
 
 
 @contextlib.contextmanager
+def interrupts_delivered_once() -> Iterator[None]:
+    """Does as `interrupts_delivered`, unless it does so already, or a thread that gets no signals calls it."""
+    is_outer = _watch is None and threading.current_thread() is threading.main_thread()
+    with interrupts_delivered() if is_outer else contextlib.nullcontext():
+        yield
+
+
+@contextlib.contextmanager
 def interrupts_delivered() -> Iterator[None]:
     """Makes Ctrl-C raise KeyboardInterrupt repeatedly until the block ends or calls `acknowledge_interrupt`."""
     global _watch

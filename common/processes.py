@@ -436,8 +436,9 @@ def end_preloaded() -> None:
     """
     global _preloaded
     end_idle_pools()
-    multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]
-    _preloaded = False
+    if _preloaded:  # a program that calls ctrpipe may have a fork server of its own
+        multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]
+        _preloaded = False
 
 
 def _follow_parent() -> None:

@@ -1,11 +1,12 @@
-"""Turn failures that a user can fix into InputErrors with the text of the command line."""
+"""Turn failures that a user can fix into InputErrors with the text of the command line, and Ctrl-C into a line."""
 
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from ctrpipe.common.errors import InputError
-from ctrpipe.common.extras import BASE, COMMANDS, require
+from ctrpipe.common.errors import InputError, Interrupted, is_interrupt
+from ctrpipe.common.extras import BASE, COMMANDS, RESUMED, require
+from ctrpipe.common.interrupt import interrupts_delivered_once
 from ctrpipe.data import as_given
 
 P = ParamSpec("P")
@@ -16,18 +17,26 @@ def in_one_line(function: Callable[P, T]) -> Callable[P, T]:
     """Decorates a function to raise InputError for failures that a user can fix, such as a full disk.
 
     - Raises InputError if the extra that the function needs is not installed.
+    - Raises Interrupted, which a notebook shows as one line, for Ctrl-C and for a notebook's stop button.
     - Unwraps an InputError from a library's exception.
     - Names unknown configuration keys with two underscores, as in the Python call, and a DataFrame without its file.
     """
 
     @functools.wraps(function)
     def called(*arguments: P.args, **options: P.kwargs) -> T:
+        name = function.__name__
         try:
-            require(COMMANDS.get(function.__name__, BASE), f"ctrpipe.{function.__name__}")
-            return function(*arguments, **options)
+            with interrupts_delivered_once():
+                require(COMMANDS.get(name, BASE), f"ctrpipe.{name}")
+                return function(*arguments, **options)
+        except Interrupted:
+            raise
         except InputError as error:
             raise _as_in_python(error, options) from error.__cause__
-        except Exception as error:
+        except (KeyboardInterrupt, Exception) as error:
+            if is_interrupt(error):
+                again = "; the same call again goes on from here" if name in RESUMED else ""
+                raise Interrupted(f"ctrpipe.{name} was stopped{again}") from None
             from ctrpipe.common.failures import explain_mistake  # lazy: only needed after a failure
 
             if text := explain_mistake(error):

@@ -1,7 +1,9 @@
 """Load a trained model, from a folder or a server's URL, and predict click probabilities."""
 
+import contextlib
 import dataclasses
 import functools
+import json
 import math
 import os
 import pathlib
@@ -23,6 +25,7 @@ from ctrpipe.runs import Run, folder_of
 from ctrpipe.serving.assets import read_log_spec
 from ctrpipe.serving.client import RestClient
 from ctrpipe.serving.client.columns import Column, Inputs, to_arrays
+from ctrpipe.serving.layout import Asset, asset_path
 from ctrpipe.table import SHOWN_ROWS, Table
 from ctrpipe.transforms.log.kinds.vector import Vector
 from ctrpipe.transforms.log.values import TextNumbers, as_binary, is_list, join_lists
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 SIGNATURE = "serving_raw"
 TABLE = "the DataFrame"  # name of the input in error messages
 ROWS = "the rows"
+SHOWN_COLUMNS = 8  # of a kind, where a model shows itself
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -78,7 +82,7 @@ class Predictions(Result):
 
 
 class Model:
-    """A trained model that predicts from raw rows.
+    """A trained model that predicts from raw rows. Shown as a table of its name, its task and the columns it reads.
 
     Created by `load`. Close it with `close` or a `with` block.
 
@@ -87,13 +91,21 @@ class Model:
             SavedModel.
         kept: The folder of the Keras model and its weights. None if there is none.
         trust: Whether to import the Keras model's class if it is not a class of ctrpipe.
+        version: With a URL, the folder of the version that is served, which describes the log; None if it is elsewhere.
 
     Raises:
         InputError: the URL is not the URL of a model.
     """
 
-    def __init__(self, source: pathlib.Path | str | None, kept: pathlib.Path | None = None, trust: bool = False):
+    def __init__(
+        self,
+        source: pathlib.Path | str | None,
+        kept: pathlib.Path | None = None,
+        trust: bool = False,
+        version: pathlib.Path | None = None,
+    ):
         self.source = source
+        self._version = pathlib.Path(source) if version is None and isinstance(source, pathlib.Path) else version
         self._kept = kept
         self._trust = trust
         self._client = RestClient(source) if isinstance(source, str) else None
@@ -142,9 +154,9 @@ class Model:
 
         Args:
             rows: A dict of columns, a list of dicts, a pandas or polars DataFrame or a pyarrow Table. None, NaN and
-                keys absent from some of the dicts are missing values. A model from a folder ignores columns that it
-                does not read, and converts the values as in a log: times, lists, and numbers in text columns, where
-                123.0 is "123".
+                keys absent from some of the dicts are missing values. A model from a folder, and the server of
+                `ctrpipe.serve`, ignore columns that they do not read, and convert the values as in a log: times, lists,
+                and numbers in text columns, where 123.0 is "123".
 
         Returns:
             `Predictions`: float32 `[N]` by task.
@@ -158,12 +170,14 @@ class Model:
             array([0.21, 0.18], dtype=float32)
         """
         columns = _columns(rows)
-        if self._client is not None:
+        if self._client is not None and self._version is None:
             return Predictions(self._client.predict(self._as_served(columns)), index_of(rows))
         if isinstance(columns, Mapping):
             columns = {**columns, **self._texts_of_others(columns)}
         else:
             columns = self._as_in_a_log(columns, TABLE)
+        if self._client is not None:
+            return Predictions(self._client.predict(columns), index_of(rows))
         return Predictions(self._run(to_arrays(columns, none_is_nan=True)), index_of(rows))
 
     def _as_served(self, columns: Inputs) -> Inputs:
@@ -171,23 +185,25 @@ class Model:
         assert self._client is not None
         is_table = not isinstance(columns, Mapping)
         named: dict[str, Column] = dict(columns if isinstance(columns, Mapping) else _named(columns))
-        others = [name for name, values in named.items() if not _are_texts(values) and not _has_lists(values)]
+        others = [name for name, values in named.items() if not _are_texts(values)]
         if not others:
             return columns
-        signatures = self._client.metadata()["metadata"]["signature_def"]["signature_def"]
-        inputs = signatures.get(SIGNATURE, {}).get("inputs", {})
+        texts = self._texts()
         for name in others:
-            if inputs.get(name, {}).get("dtype") == "DT_STRING":
+            if texts.get(name) and _has_lists(named[name]):
+                raise InputError(
+                    f"column '{name}': lists, and the model at {self.source} reads a text with a separator; join each "
+                    "list, such as 'a|b', or load the model's folder"
+                )
+            if texts.get(name):
                 values = _arrow(named[name], name)
                 named[name] = as_binary(values, name, TABLE if is_table else ROWS)
         return named
 
     def _texts_of_others(self, columns: Mapping[str, Any]) -> dict[str, pa.Array | np.ndarray]:
         """Returns the text columns with other values than texts, such as numbers, as the texts of a log."""
-        import tensorflow as tf  # lazy: takes 4 s, and the servable has imported it
-
-        texts = [name for name, kind in self._servable.input_types[SIGNATURE].items() if kind == tf.string]
-        others = [name for name in texts if name in columns and not _are_texts(columns[name])]
+        texts = self._texts()
+        others = [name for name in columns if texts.get(name) and not _are_texts(columns[name])]
         if not others:
             return {}
         values = [_arrow(columns[name], name) for name in others]
@@ -203,12 +219,10 @@ class Model:
             table: The columns.
             source: Their name in error messages.
         """
-        import tensorflow as tf  # lazy: takes 4 s, and the servable has imported it
-
         columns: dict[str, pa.Array | np.ndarray] = {}
         faults: dict[int, str] = {}
         whole = self._log_spec.whole_number_columns
-        for name, kind in self._servable.input_types[SIGNATURE].items():
+        for name, is_text in self._texts().items():
             if name not in table.column_names:
                 continue
             values = table[name].combine_chunks()
@@ -222,7 +236,7 @@ class Model:
                 separator, is_sequence = self._log_spec.separators[name], name in self._log_spec.columns_of("sequence")
                 within = self._log_spec.inner_separators.get(name)
                 values = join_lists(values, separator, name, source, faults, is_sequence, name in whole, within)
-            elif kind == tf.string:
+            elif is_text:
                 values = as_binary(values, name, source, faults if name in whole else None)
             columns[name] = values
         if faults:
@@ -232,7 +246,18 @@ class Model:
 
     @functools.cached_property
     def _log_spec(self) -> "LogSpec":
-        return read_log_spec(pathlib.Path(str(self.source)))
+        assert self._version is not None
+        return read_log_spec(self._version)
+
+    def _texts(self) -> dict[str, bool]:
+        """Returns whether each column that the model reads has texts."""
+        if self._client is not None:
+            signatures = self._client.metadata()["metadata"]["signature_def"]["signature_def"]
+            inputs = signatures.get(SIGNATURE, {}).get("inputs", {})
+            return {name: info.get("dtype") == "DT_STRING" for name, info in inputs.items()}
+        import tensorflow as tf  # lazy: takes 4 s, and the servable has imported it
+
+        return {name: kind == tf.string for name, kind in self._servable.input_types[SIGNATURE].items()}
 
     def _run(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         types = self._servable.input_types[SIGNATURE]
@@ -267,8 +292,32 @@ class Model:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _table(self) -> Table:
+        """Returns what is known without loading the model: its name, what it predicts and the columns that it reads."""
+        if self.source is None or self._client is not None:
+            where = "served at" if self._client is not None else "weights"
+            return Table([where, str(self.source or self._kept)], [])
+        version = pathlib.Path(self.source)
+        trained = _asset(version, Asset.TRAINING).get("model", {})
+        counts = _asset(version, Asset.TRAINING_COUNTS)
+        rows: list[list[Any]] = [["loaded from", str(version)], ["training rows", counts.get("rows")]]
+        with contextlib.suppress(InputError):
+            rows.append(["predicts", ", ".join(self._log_spec.data.columns_by_task)])
+            for kind, names in self._columns_by_kind().items():
+                rows.append([f"reads {kind}", _listed(names)])
+        return Table(["model", str(trained.get("name", "-"))], [row for row in rows if row[1] is not None])
+
+    def _columns_by_kind(self) -> dict[str, list[str]]:
+        names: dict[str, list[str]] = {}
+        for column, feature in self._log_spec.inputs.items():
+            names.setdefault(feature.kind, []).append(column)
+        return names
+
     def __repr__(self) -> str:
-        return f"ctrpipe.load({str(self.source or self._kept)!r})"
+        return self._table().text
+
+    def _repr_html_(self) -> str:
+        return self._table().html
 
 
 @in_one_line
@@ -304,6 +353,19 @@ def load(source: pathlib.Path | str | Run, *, trust: bool = False) -> Model:
         return Model(None, folder, trust)
     trained = find_model(folder)
     return Model(trained.version, trained.kept(), trust)
+
+
+def _asset(version: pathlib.Path, asset: Asset) -> dict[str, Any]:
+    """Returns the contents of a version's JSON file; {} if it has none that can be read."""
+    try:
+        return dict(json.loads(asset_path(version, asset).read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" ... {len(names):,} columns" if len(names) > SHOWN_COLUMNS else ""
+    return f"{', '.join(names[:SHOWN_COLUMNS])}{more}"
 
 
 def _is_missing(values: np.ndarray) -> bool:

@@ -134,6 +134,7 @@ def run(
         (0.74, 0.75)
     """
     # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
+    from ctrpipe.common.processes import end_preloaded
     from ctrpipe.pipeline.config import load_config, with_parent
     from ctrpipe.pipeline.run.prepared import joined
     from ctrpipe.pipeline.run.run import run as run_pipeline
@@ -146,7 +147,10 @@ def run(
         loaded = with_parent(loaded, str(folder_of(warm_start)))
     with output_of_run(str(output or output_folder(None, loaded.name)), loaded.serving.model_name) as folder:
         loaded, files = log_of(loaded, data_of(config, data), folder / FOLDER)
-        metrics = run_pipeline(loaded, joined(files, loaded, folder), folder)
+        try:
+            metrics = run_pipeline(loaded, joined(files, loaded, folder), folder)
+        finally:
+            end_preloaded()  # a program or a notebook goes on, and needs the memory of idle processes
     return Run(folder, folder / "models" / loaded.serving.model_name, metrics)
 
 

@@ -17,9 +17,9 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import click
 
 from ctrpipe.common.address_space import COMMAND_GIB, require_address_space
-from ctrpipe.common.errors import InputError, causes, without_secrets
+from ctrpipe.common.errors import InputError, is_interrupt, without_secrets
 from ctrpipe.common.exit_codes import INTERRUPTED, MISTAKE, NO_READER
-from ctrpipe.common.extras import BASE, COMMANDS, require
+from ctrpipe.common.extras import BASE, COMMANDS, RESUMED, require
 from ctrpipe.common.interrupt import interrupts_delivered
 from ctrpipe.common.lines import say
 from ctrpipe.common.near import did_you_mean
@@ -35,7 +35,6 @@ SECTIONS = {
     "Kubeflow": ("compile", "submit"),
 }
 RENAMED = {"label": "canary"}  # commands of former versions, by their names then
-RESUMED = ("demo", "replay", "run", "score", "sweep", "tune")  # repeat the command to continue after an interruption
 
 
 class CommandGroup(click.Group):
@@ -87,7 +86,7 @@ class CommandGroup(click.Group):
             # Rich exits with code 1 itself when the reader of a pipe is gone.
             context.exit(NO_READER if isinstance(exit.__context__, BrokenPipeError) else exit.code)  # type: ignore[arg-type]
         except (KeyboardInterrupt, Exception) as error:
-            if not _is_interrupt(error):
+            if not is_interrupt(error):
                 context.exit(_report(error))
             again = "; the same command again goes on from here" if context.invoked_subcommand in RESUMED else ""
             say(f"ctrpipe: interrupted{again}", err=True)
@@ -113,11 +112,6 @@ def _is_read() -> bool:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return False
     return True
-
-
-def _is_interrupt(error: BaseException) -> bool:
-    """Returns whether the error is a KeyboardInterrupt, or was caused by one (Beam wraps it in a RuntimeError)."""
-    return any(isinstance(cause, KeyboardInterrupt) for cause in causes(error))
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})

@@ -1,7 +1,7 @@
 """Checksums of the files that a version's graph reads, such as vocabularies.
 
 TensorFlow checks the weights' checksums but not those of these files: a damaged vocabulary changes the answers in
-silence.
+silence. Without the index of the weights it loads a graph whose requests all fail, as of a version that is half copied.
 """
 
 import hashlib
@@ -9,7 +9,7 @@ import json
 import pathlib
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.serving.layout import GRAPH_ASSETS, Asset, asset_path
+from ctrpipe.serving.layout import GRAPH_ASSETS, Asset, asset_path, weights_index
 
 
 def write_checksums(version: pathlib.Path) -> None:
@@ -19,7 +19,9 @@ def write_checksums(version: pathlib.Path) -> None:
 
 
 def check_assets(version: pathlib.Path) -> None:
-    """Compares the files that the graph reads with their checksums. A version without checksums is not checked.
+    """Compares the files that the graph reads with their checksums, and looks for the index of the weights.
+
+    A version without checksums is not checked.
 
     Raises:
         InputError: a file is missing or has changed, or the checksums cannot be read.
@@ -31,6 +33,9 @@ def check_assets(version: pathlib.Path) -> None:
         sums = dict(json.loads(path.read_bytes())["sha256"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: damaged; push the model again") from error
+    index = weights_index(version)
+    if not index.is_file():
+        raise InputError(f"{index}: is missing; push the model again")
     for name, expected in sums.items():
         file = version / GRAPH_ASSETS / name
         try:

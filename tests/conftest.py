@@ -6,6 +6,10 @@ os.environ["TF_USE_LEGACY_KERAS"] = "0"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Compiling takes longer than what is compiled: without LLVM's optimisations it takes two thirds of the time.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true")
+# One thread for each process of the tests: those of OpenBLAS and OpenMP spin while they wait for one another, and where
+# other processes want the cores, a small product of matrices takes 16 times the CPU time, L-BFGS 50 times.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import collections
 import gc
@@ -16,6 +20,7 @@ from collections.abc import Generator
 import pytest
 
 from ctrpipe.common.libraries import import_tensorflow, importing_tfx
+from tests.warm_processes import fork_server
 
 pytest_plugins = [
     "tests.changed",
@@ -56,10 +61,24 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         import_tensorflow()
         with importing_tfx():
             import ctrpipe.pipeline.monitoring.statistics  # noqa: F401
+        _compute_at_once()
+        fork_server()
     try:
         return (yield)
     finally:
         gc.enable()
+
+
+def _compute_at_once() -> None:
+    """Small functions cost TensorFlow more to optimise, and small operations to share between threads, than to run.
+
+    Both together are a quarter of the CPU time of a small training. Servers, the loader and what a command starts do
+    both as ever.
+    """
+    import tensorflow as tf  # it is imported
+
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    tf.config.threading.set_intra_op_parallelism_threads(1)
 
 
 @pytest.hookimpl(tryfirst=True)

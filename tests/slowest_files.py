@@ -13,6 +13,8 @@ from collections.abc import Generator, Iterable
 
 import pytest
 
+from tests import warm_processes
+
 SHOWN = 15
 LEAST_SECONDS = 300.0  # of all tests: a shorter run needs no saving
 
@@ -24,9 +26,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def cpu_seconds() -> float:
-    """Of this process and of the children that it has waited for."""
+    """Of this process, of the children that it has waited for, and of the forks of `warm_processes` that have ended."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() + children.ru_utime + children.ru_stime
+    return time.process_time() + children.ru_utime + children.ru_stime + warm_processes.children_seconds()
 
 
 def pytest_collection_finish() -> None:

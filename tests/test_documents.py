@@ -34,6 +34,7 @@ from tests.contract.servers import free_port
 from tests.e2e.small_run import call
 from tests.small_config import SMALL as SMALL_CONFIG
 from tests.small_config import joined
+from tests.warm_processes import start_warm
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md"))]
@@ -79,9 +80,8 @@ def served(command: str, folder: pathlib.Path) -> Iterator[None]:
     """Runs a `ctrpipe serve` in the background until the block's end."""
     port = re.search(r"--rest_api_port[= ](\d+)", command)
     assert port, f"{command}: a served block names --rest_api_port"
-    binary = pathlib.Path(sys.executable).with_name("ctrpipe")
-    own_ports = [binary, *shlex.split(command)[1:], f"--port={free_port()}"]  # of gRPC; other tests serve beside
-    process = subprocess.Popen(own_ports, cwd=folder, stderr=subprocess.DEVNULL)
+    own_ports = [*shlex.split(command)[1:], f"--port={free_port()}"]  # of gRPC; other tests serve beside
+    process = start_warm(*own_ports, cwd=folder, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 120
         while not _answers(f"http://127.0.0.1:{port[1]}/v1/models/ctr"):
@@ -115,14 +115,20 @@ def process(empty_folder) -> Iterator[ProcessPoolExecutor]:
 
 @pytest.fixture(scope="module")
 def folder(empty_folder, process) -> pathlib.Path:
-    """Where all pages' commands run: with the project's configurations, a small log, and a run to compare with."""
+    """Where all pages' commands run: with the project's configurations and a small log."""
     shutil.copytree(ROOT / "configs", empty_folder / "configs")
     in_one_process(process, "ctrpipe generate --rows 3000 --output train.tsv")
     in_one_process(process, "ctrpipe generate --rows 200 --seed 7 --output test.tsv")
+    return empty_folder
+
+
+@pytest.fixture(scope="module")
+def with_runs(folder, process) -> pathlib.Path:
+    """The folder with two runs to compare, for pages whose commands name them."""
     for model, name in {"attention_net": "mine", "lr": "other"}.items():
         run = f"ctrpipe run configs/criteo/{model}.yaml --data train.tsv --output runs/{name} {SMALL}"
         in_one_process(process, run)
-    return empty_folder
+    return folder
 
 
 def runnable() -> list[ParameterSet]:
@@ -132,8 +138,10 @@ def runnable() -> list[ParameterSet]:
 
 
 @pytest.fixture
-def clean_folder(folder) -> Iterator[pathlib.Path]:
+def clean_folder(page, folder, request) -> Iterator[pathlib.Path]:
     """The folder, from which the page's own results go afterwards: several pages show the same command."""
+    if any(run in note + text for _, note, text in blocks(page, "sh") for run in ("runs/mine", "runs/other")):
+        request.getfixturevalue("with_runs")
     before = set(folder.iterdir())
     yield folder
     for path in set(folder.iterdir()) - before:
@@ -156,6 +164,7 @@ def test_the_commands_of_a_page_run(page, clean_folder, process):
                 if command.startswith("ctrpipe serve"):
                     servers.enter_context(served(command, clean_folder))
                 elif command.startswith("ctrpipe "):
+                    command = command.replace("--rows 20000 ", "--rows 3000 ")  # enough to check, train and serve
                     trains = re.match(r"ctrpipe (run|sweep) ", command)
                     in_one_process(process, f"{command} {SMALL}" if trains else command)
                 elif command.startswith("curl ") and not has_curl:

@@ -7,20 +7,19 @@ for modules whose own imports are tested elsewhere.
 import contextlib
 import dataclasses
 import json
+import multiprocessing
 import os
 import pathlib
 import runpy
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 
 from ctrpipe.common.libraries import import_tensorflow, importing_tfx
-
-ROOT = pathlib.Path(__file__).parents[1]
+from tests.warm_processes import Stream
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,20 +50,21 @@ def warm_python() -> Iterator[WarmPython]:
         address = f"{folder}/socket"
         listener.bind(address)
         listener.listen()
-        command = [sys.executable, "-m", "tests.warm_python", str(listener.fileno())]
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("TF_")}
-        with subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env={**environment, "PYTHONPATH": str(ROOT)},
-            stdin=subprocess.PIPE,
-            pass_fds=[listener.fileno()],
-        ) as process:
-            listener.close()  # where that process ends, a connection is refused
-            try:
-                yield WarmPython(address)
-            finally:
-                process.kill()
+        # Under pytest-xdist it is a fork itself, see warm_processes.
+        process = multiprocessing.get_context("spawn").Process(target=_serve_at, args=[Stream(listener.fileno())])
+        process.start()
+        listener.close()  # where that process ends, a connection is refused
+        try:
+            yield WarmPython(address)
+        finally:
+            process.kill()
+            process.join()
+
+
+def _serve_at(number: int) -> None:
+    for name in [name for name in os.environ if name.startswith("TF_")]:
+        del os.environ[name]
+    _serve(socket.socket(fileno=number))
 
 
 def _serve(listener: socket.socket) -> None:
@@ -105,7 +105,7 @@ def _run(asked: dict, output: int) -> None:
     os.chdir(asked["folder"])
     os.umask(asked["umask"])
     sys.argv = [asked["module"], *asked["arguments"]]
-    sys.path[0] = asked["folder"]
+    sys.path.insert(0, asked["folder"])
     code = 0
     try:
         runpy.run_module(asked["module"], run_name="__main__", alter_sys=True)
@@ -118,7 +118,3 @@ def _run(asked: dict, output: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)  # a fork has no threads to end, and nothing of its parent's to close
-
-
-if __name__ == "__main__":
-    _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -50,9 +50,9 @@ def tune_serving(
     measurements.
     """
     # Lazy: numpy and rich take 0.2 s to import.
-    from rich.console import Console
     from rich.table import Table
 
+    from ctrpipe.common.terminal import console, print_table
     from ctrpipe.serving.tuning.tune import FLAGS, flags, rows_of_table, tune, write
     from ctrpipe.serving.tuning.tune_process import ClientLoad
 
@@ -66,8 +66,6 @@ def tune_serving(
         table.add_column(name, justify="left" if name == "setting" else "right")
     for row in rows_of_table(trials, loads):
         table.add_row(*row)
-    console = Console()
-    console.width = max(console.width, 160)  # a pipe has no width
-    console.print(table)
+    print_table(console(), table)
     say(f"Best: {' '.join(flags(trials[0].setting, output))}")
     say(f"Written: {output}/{FLAGS} and what it needs")

@@ -22,6 +22,7 @@ from ctrpipe.pipeline.config.search import SearchRange
 from ctrpipe.pipeline.config.serving import Serving
 from ctrpipe.pipeline.config.training import CLICKS_ONLY, OWN_LOSS, WITHIN_GROUPS, WITHOUT_PROBABILITIES, Training
 from ctrpipe.transforms.histories import EventLog
+from ctrpipe.transforms.log.items_found import ItemsFound, with_items_found
 from ctrpipe.transforms.log.kinds.numeric import TRANSFORMS, Numeric
 from ctrpipe.transforms.log.kinds.text import RANDOM
 from ctrpipe.transforms.log.lists import columns_of
@@ -298,11 +299,12 @@ class RunConfig(LogSpec):
 
     @pydantic.model_validator(mode="after")
     def _batches_have_statistics(self) -> "RunConfig":
-        if self.training.batch_size == 1 and self.model.option("normalization") == "batch":
-            raise ValueError(
-                "training.batch_size: 1 with model.normalization: batch normalises each row by itself, to zero; use a "
-                "larger batch or normalization: layer"
-            )
+        for key, model in (("model", self.model), ("evaluation.baseline", self.evaluation.baseline)):
+            if model and self.training.batch_size == 1 and model.option("normalization") == "batch":
+                raise ValueError(
+                    f"training.batch_size: 1 with {key}.normalization: batch normalises each row by itself, to zero; "
+                    "use a larger batch or normalization: layer"
+                )
         return self
 
     @pydantic.model_validator(mode="after")
@@ -322,6 +324,8 @@ class RunConfig(LogSpec):
     def placed(self, patterns: Sequence[str]) -> tuple["RunConfig", list[str]]:
         """Returns the configuration and the log's files, in order. With `by: files`, its split then lists each file.
 
+        Histories whose items have several values get the settings that the first file shows (`items_found`).
+
         Args:
             patterns: The files and globs of the log.
 
@@ -329,9 +333,15 @@ class RunConfig(LogSpec):
             InputError: a file is missing, or is in two splits.
         """
         split, files = placed_files(self.data.split, patterns)
-        if split is self.data.split:
-            return self, files
-        return self.model_copy(update={"data": self.data.model_copy(update={"split": split, "paths": []})}), files
+        config = self
+        if split is not self.data.split:
+            config = self.model_copy(update={"data": self.data.model_copy(update={"split": split, "paths": []})})
+        found = config.items_found(files)
+        return (config.model_copy(update={"features": found.features}) if found.told else config), files
+
+    def items_found(self, files: Sequence[str]) -> ItemsFound:
+        """Returns the features, with the settings of histories whose items have several values in the first file."""
+        return with_items_found(self.features, files[0], self.data.encoding)
 
     def with_files(self, files: Mapping[str, list[str]]) -> "RunConfig":
         """Returns the configuration with a split by files, given the files and globs of each split."""

@@ -19,10 +19,11 @@ from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.config.model import Model
 from ctrpipe.pipeline.config.model_table import read_reference
 from ctrpipe.transforms.kddcup2012 import is_kddcup2012
+from ctrpipe.transforms.log.described_files import describe_file, same_contents
 from ctrpipe.transforms.log.division import find_ordering
 from ctrpipe.transforms.log.epochs import eight_digits
-from ctrpipe.transforms.log.files import find_files
-from ctrpipe.transforms.log.ingest import described_splits, kind_of_reject
+from ctrpipe.transforms.log.files import find_files, size_of
+from ctrpipe.transforms.log.ingest import check_weights, described_splits, kind_of_reject
 from ctrpipe.transforms.log.kinds.kind import Seen
 from ctrpipe.transforms.log.pretrained_table import pretrained_tables, read_table
 from ctrpipe.transforms.log.readers import LogReader
@@ -142,7 +143,9 @@ def _check_files(config: RunConfig, patterns: Sequence[str], findings: Findings,
     """Checks the columns and the first rows of files, and, of a whole log, the rows of its splits."""
     files: list[str] = []
     try:
+        given = config
         config, files = config.placed(patterns)
+        findings.notes += given.items_found(files).told
     except InputError as error:
         findings.errors.append(str(error))
     reader = LogReader(config.log_spec)
@@ -156,6 +159,7 @@ def _check_files(config: RunConfig, patterns: Sequence[str], findings: Findings,
                 reader = LogReader(config.log_spec, ordering=ordering)
             _check_rows(config, reader, files, findings)
             if is_whole_log:
+                findings.notes += _same_files(files)
                 _check_splits(config, files, findings)
         except InputError as error:
             findings.errors.append(str(error))
@@ -265,6 +269,15 @@ def _column_notes(config: RunConfig, column: str, values: pa.ChunkedArray) -> It
     yield from feature.notes(column, Seen(rows, len(present), len(distinct), most, holds))
 
 
+def _same_files(files: Sequence[str]) -> list[str]:
+    """Returns a line about each file that has the bytes of one before it, of those that are small enough to be read."""
+    by_size: dict[int, list[str]] = collections.defaultdict(list)
+    for path in dict.fromkeys(files):
+        by_size[size_of(path)].append(path)
+    alike = [path for paths in by_size.values() if len(paths) > 1 for path in paths]
+    return same_contents([describe_file(path) for path in alike]) if is_countable(alike) else []
+
+
 def _check_splits(config: RunConfig, files: Sequence[str], findings: Findings) -> None:
     """Counts the rows of each split, and adds the faults that would end a run."""
     if not is_countable(files):
@@ -274,7 +287,12 @@ def _check_splits(config: RunConfig, files: Sequence[str], findings: Findings) -
     findings.splits = counted.rows
     findings.divided = list(described_splits(config.data.split, counted))
     if is_readable(files):
-        of_splits = constant_columns(config, rows_of_splits(config.log_spec, files))
+        rows_by_split = rows_of_splits(config.log_spec, files)
+        if config.data.weight and config.data.click_tasks:
+            for name, rows in rows_by_split.items():
+                batches = rows.to_batches()
+                _collect(findings, "", lambda name=name, batches=batches: check_weights(config.log_spec, name, batches))  # type: ignore[misc]
+        of_splits = constant_columns(config, rows_by_split)
         findings.notes += [f"Column: {each.column}, {each.split} rows: {each.text}" for each in of_splits]
     for name, rows in counted.rows.items():
         if not rows:

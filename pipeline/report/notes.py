@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ctrpipe.pipeline.training.convergence import still_falling
+from ctrpipe.transforms.log.suspects import MOST_AUC
+
+LEAST_RIG = 0.5  # of a model whose AUC is high by no chance of a few rows; models of clicks are below 0.3
 
 
 def notes(metrics: Mapping[str, Any], history: Mapping[str, Any]) -> list[str]:
@@ -19,6 +22,12 @@ def notes(metrics: Mapping[str, Any], history: Mapping[str, Any]) -> list[str]:
             f"the model is worse than the base rate: its RIG is {metrics['rig']:.4f}, and that of the test rows' click "
             "rate as every row's prediction is 0"
         )
+    auc = metrics.get("auc")
+    if auc is not None and auc > MOST_AUC and (metrics["rig"] or 0) > LEAST_RIG:
+        sentences.append(
+            f"the model is almost perfect on the test rows, with an AUC of {auc:.4f}: columns together may give the "
+            "label away, as what is known only after the click; `ctrpipe explain` names the columns and pairs it uses"
+        )
     for task, measured in metrics.get("tasks", {}).items():
         if (r2 := measured.get("r2")) is not None and r2 < 0:
             sentences.append(
@@ -30,11 +39,13 @@ def notes(metrics: Mapping[str, Any], history: Mapping[str, Any]) -> list[str]:
 
 
 def _still_falling(history: Mapping[str, Any]) -> list[str]:
-    """Returns a sentence if the epochs ended while the validation loss still fell."""
+    """Returns a sentence if the epochs, or the trees, ended while the validation loss still fell."""
     fall = still_falling(history)
     if fall is None:
         return []
+    are_trees = " trees" in history["stopped"]
+    ended, raised = ("the last tree was grown", "model.trees") if are_trees else ("the epochs ended", "training.epochs")
     return [
-        f"the validation log loss was still falling when the epochs ended, from {fall[0]:.4f} to {fall[1]:.4f} at the "
-        "last evaluation: raise training.epochs"
+        f"the validation log loss was still falling when {ended}, from {fall[0]:.4f} to {fall[1]:.4f} at the last "
+        f"evaluation: raise {raised}"
     ]

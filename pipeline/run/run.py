@@ -29,7 +29,7 @@ from ctrpipe.pipeline.run.next_steps import write_request
 from ctrpipe.pipeline.run.results import finish
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.training.text_encoder import with_encoder
-from ctrpipe.transforms.log.described_files import describe_file, described
+from ctrpipe.transforms.log.described_files import describe_file, described, same_contents
 from ctrpipe.transforms.log.files import RANGE_BYTES, find_files, size_of
 from ctrpipe.transforms.log.outliers import place_of_number
 from ctrpipe.transforms.log.read_ahead import ReadAhead
@@ -50,7 +50,10 @@ def run(config: RunConfig, files: list[str], output: pathlib.Path) -> dict[str, 
         InputError: the data, the configuration or the output folder cannot be used.
     """
     begin_phases("checks")
+    given = config
     config, paths = config.placed(files)
+    for line in given.items_found(paths).told:
+        announce(line)
     with working_ahead(config, paths, output) as libraries_loaded:
         start_phase("loading TensorFlow")
         import_tensorflow()
@@ -124,6 +127,8 @@ def _run_pipeline(
     start_phase("loading TensorFlow")
     load_tensorflow()
     data = description.result()
+    for line in same_contents(data):
+        announce(line)
     start_phase("checks")
     inputs = complete_with_parent(config, run_inputs(config, files, data, output), monitored)
     with placing_the_number(config, files):

@@ -131,7 +131,7 @@ def fit_linear(job: TrainingJob, report: Report | None) -> LinearFit:
     validation = packed_batches(job.validation_files, job.feature_map, prediction_rows(job.feature_map))
     predict = functools.partial(learner.predict, validation)
     weights, groups = weights_of(job.validation_files), groups_of(job.validation_files)
-    known = _known_rows(predict()[0], weights)
+    known = _known_rows(predict()[0], weights, rows.mean_weight)
     progress = Progress()
 
     def evaluate(fits: list[Fit], variance: float | None) -> list[float]:
@@ -195,12 +195,20 @@ def own_l2(job: TrainingJob) -> float:
     return float(job.model.hyperparameters.get("l2", 0.0))
 
 
-def _known_rows(labels: np.ndarray, weights: np.ndarray | None) -> list[tuple[float, float]]:
-    """Returns for each task the number of rows of its rarer class, and the weight of all its rows."""
+def _known_rows(labels: np.ndarray, weights: np.ndarray | None, mean_weight: float) -> list[tuple[float, float]]:
+    """Returns for each task the number of rows of its rarer class, and the weight of all its rows.
+
+    Args:
+        labels: The validation rows' labels, `[N, tasks]`.
+        weights: Their weights, `[N]`; None: 1 for each row.
+        mean_weight: The mean weight of the training rows, which is the unit of the weights.
+    """
     counted = []
     for values in labels.T:
         is_known = np.isfinite(values)
         clicks = float(values[is_known].sum())
-        total = float(is_known.sum() if weights is None else weights[is_known].sum())
+        total = float(is_known.sum())
+        if weights is not None:
+            total = float(weights[is_known].sum(dtype=np.float64)) / mean_weight
         counted.append((min(clicks, is_known.sum() - clicks), total))
     return counted

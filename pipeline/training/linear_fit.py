@@ -83,7 +83,7 @@ class LinearRows:
         self.feature_map = feature_map
         self._reader = packed_reader(files, feature_map, _BLOCK_ROWS, weighted=True)
         self.count = self._reader.rows
-        self._means, self._deviations, self._mean_weight = self._moments()
+        self._means, self._deviations, self.mean_weight = self._moments()
         self._announce_if_due = throttled_announce()
         is_small = 12 * self.count * (feature_map.total_slots + feature_map.dense_width) <= _MOST_BYTES
         self._kept = [self._block(*numbered) for numbered in enumerate(self._reader)] if is_small else None
@@ -231,7 +231,7 @@ class LinearRows:
         inputs, labels = batch
         read, weights = split_weight(inputs)
         rows = len(labels)
-        weights = np.ones(rows) if weights is None else np.asarray(weights, np.float64) / (self._mean_weight or 1.0)
+        weights = np.ones(rows) if weights is None else np.asarray(weights, np.float64) / (self.mean_weight or 1.0)
         dense = (read["dense"] - self._means) / self._deviations if self.feature_map.dense else np.zeros((rows, 0))
         one_hot = self._one_hot(read.get("ids"), read.get(SLOT_WEIGHTS), rows)
         return _Block(one_hot, dense, np.asarray(labels, np.float64), weights, _folds(number, rows))

@@ -8,14 +8,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 from tensorflow.core.protobuf import config_pb2
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_text
 from ctrpipe.common.interrupt import acknowledge_interrupt
+from ctrpipe.common.lines import say
 from ctrpipe.common.processes import cores
+from ctrpipe.common.terminal import console, print_table
 from ctrpipe.serving.latency.benchmark import MeasuredModel, Progress
 from ctrpipe.serving.latency.beside import (
     Bodies,
@@ -201,8 +202,7 @@ def write_comparison(report: dict[str, Any], folder: pathlib.Path) -> pathlib.Pa
 
 def show_comparison(report: dict[str, Any]) -> None:
     """Prints the table of all cells."""
-    console = Console()
-    console.width = max(console.width, _TABLE_WIDTH)
+    terminal = console(_TABLE_WIDTH)
     names = [server["url"] for server in report["servers"]]
     table = Table(title=f"{names[0]} over {names[1]}", caption=busy_caption(max(report["busy"].values())))
     table.add_column("kind")
@@ -215,11 +215,11 @@ def show_comparison(report: dict[str, Any]) -> None:
         row += ["-" if value is None else f"{value:,.2f} {unit}" for value in numbers]
         row += [_interval(cell.get(key)) for key in ("p50_ratio", "p90_ratio", "rows_per_s_ratio")]
         table.add_row(*row, " and ".join(f"{sum(errors.values()):,}" for errors in cell["errors"]))
-    console.print(table)
+    print_table(terminal, table)
     for kind, reason in report["skipped"].items():
-        console.print(f"{kind} was not measured: {reason}", markup=False, highlight=False, soft_wrap=True)
+        say(f"{kind} was not measured: {reason}")
     if report["interrupted"]:
-        console.print("Interrupted: these are the rounds that were done.")
+        say("Interrupted: these are the rounds that were done.")
 
 
 def _interval(ratio: dict[str, float] | None) -> str:

@@ -1,15 +1,18 @@
 """The plots of a latency benchmark's page: percentiles and rates by rows, and the percentiles of the open loop."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from ctrpipe.common.figures import inline_svg, style
+from ctrpipe.common.palette import SERIES
 from ctrpipe.serving.latency.sample import PERCENTILES, name_of
 
 Cells = list[dict[str, Any]]
+_MARKERS = "os^D"
 
 
 @style()
@@ -45,33 +48,54 @@ def _figure() -> tuple[Figure, Axes]:
 
 def _latency_plot(cells: Cells, title: str) -> str:
     figure, axis = _figure()
-    for kind, line in _lines(cells):
+    for place, (kind, line) in enumerate(_lines(cells)):
         for name, label in (("p50_ms", kind), ("p99_ms", None)):
             known = [(cell["rows"], cell[name]) for cell in line if cell[name] is not None]
             look = (
-                {"linestyle": "-", "marker": "o"} if label else {"linestyle": ":", "color": axis.lines[-1].get_color()}
+                {"linestyle": "-", "marker": _marker(place)}
+                if label
+                else {"linestyle": ":", "color": axis.lines[-1].get_color()}
             )
             axis.plot([rows for rows, _ in known], [ms for _, ms in known], label=label, **look)
-    axis.set(xscale="log", yscale="log", xlabel="rows in a request", ylabel="ms")
+    axis.set(xlabel="rows in a request", ylabel="ms")
+    _by_factors(axis, "x", "y")
     return _picture(figure, axis, title)
 
 
 def _rate_plot(cells: Cells, title: str) -> str:
     figure, axis = _figure()
-    for kind, line in _lines(cells):
-        axis.plot([cell["rows"] for cell in line], [cell["rows_per_s"] for cell in line], "o-", label=kind)
-    axis.set(xscale="log", yscale="log", xlabel="rows in a request", ylabel="rows/s")
+    for place, (kind, line) in enumerate(_lines(cells)):
+        rates = [cell["rows_per_s"] for cell in line]
+        axis.plot([cell["rows"] for cell in line], rates, linestyle="-", marker=_marker(place), label=kind)
+    axis.set(xlabel="rows in a request", ylabel="rows/s")
+    _by_factors(axis, "x", "y")
     return _picture(figure, axis, title)
 
 
 def _open_plot(cells: Cells, title: str) -> str:
     figure, axis = _figure()
-    for cell in cells:
+    for place, cell in enumerate(cells):
         known = [(f"p{p:g}", cell[name_of(p)]) for p in PERCENTILES if cell[name_of(p)] is not None]
         label = f"{cell['kind']}, {cell['rows']} rows, {cell['rate_per_s']:,.0f}/s"
-        axis.plot([name for name, _ in known], [value for _, value in known], "o-", label=label)
-    axis.set(yscale="log", ylabel="ms")
+        values = [value for _, value in known]
+        axis.plot([name for name, _ in known], values, linestyle="-", marker=_marker(place), label=label)
+    axis.set(ylabel="ms")
+    _by_factors(axis, "y")
     return _picture(figure, axis, title)
+
+
+def _marker(place: int) -> str:
+    """Returns the shape of a line's points. Lines have the same color only after all colors, and then another shape."""
+    return _MARKERS[place // len(SERIES) % len(_MARKERS)]
+
+
+def _by_factors(axis: Axes, *directions: Literal["x", "y"]) -> None:
+    """Makes equal distances equal factors, with plain numbers beside them: an SVG does not set formulas as 10^2."""
+    for direction in directions:
+        axis.set(**{f"{direction}scale": "log"})
+        scale = axis.xaxis if direction == "x" else axis.yaxis
+        scale.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+        scale.set_minor_formatter(NullFormatter())
 
 
 def _picture(figure: Figure, axis: Axes, title: str) -> str:

@@ -5,17 +5,19 @@ import pathlib
 from collections.abc import Iterable
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_text
+from ctrpipe.common.lines import say
 from ctrpipe.common.pages import template
+from ctrpipe.common.terminal import console, print_table
 from ctrpipe.serving.latency.machine import busy_caption
 from ctrpipe.serving.latency.sample import PERCENTILES, name_of
 
 JSON, PAGE = "latency.json", "latency.html"
 TABLE_WIDTH = 130
+NARROW_PERCENTILES = (50, 95, 99)
 Cells = list[dict[str, Any]]
 
 
@@ -48,23 +50,30 @@ def write(report: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def show(report: dict[str, Any]) -> None:
-    """Prints all tables."""
-    console = Console()
-    console.width = max(console.width, TABLE_WIDTH)  # a pipe has no width, and narrow tables lose digits
-    for table in tables(report):
-        console.print(table)
-    for line in remarks(report):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    """Prints all tables. On a narrow terminal those of cells lack columns that the page has."""
+    terminal = console(TABLE_WIDTH)
+    for table in tables(report, is_narrow=terminal.width < TABLE_WIDTH):
+        print_table(terminal, table)
+    for name, text in about(report):
+        say(f"{name}: {text}")
+    for text in warnings(report):
+        say(text)
 
 
-def tables(report: dict[str, Any]) -> Iterable[Table]:
-    """Yields tables of the models' cells, the generators' limit, the papers' methods and targets."""
+def tables(report: dict[str, Any], is_narrow: bool = False) -> Iterable[Table]:
+    """Yields tables of the models' cells, the generators' limit, the papers' methods and targets.
+
+    Args:
+        report: The report.
+        is_narrow: Whether tables of cells have the columns alone that fit 80 characters.
+    """
     caption = busy_caption(max(report["busy"].values()))
     for model in report["models"]:
         title = f"{model['name']} version {model['version']} at {report['target'].get('url')}, ms"
-        yield _cell_table(model["cells"], title, caption)
+        yield _cell_table(model["cells"], title, caption, is_narrow)
     if report["ceiling"]:
-        yield _cell_table(report["ceiling"], "The generators' own ceiling: a server that does nothing, ms", None)
+        title = "The generators' own ceiling: a server that does nothing, ms"
+        yield _cell_table(report["ceiling"], title, None, is_narrow)
     if report["papers"]:
         yield _papers_table(report["papers"])
     if report["targets"]:
@@ -86,7 +95,9 @@ def _ratio_table(ratios: list[dict[str, Any]], caption: str | None) -> Table:
     return table
 
 
-def _cell_table(cells: Cells, title: str, caption: str | None) -> Table:
+def _cell_table(cells: Cells, title: str, caption: str | None, is_narrow: bool) -> Table:
+    if is_narrow:
+        return _narrow_cell_table(cells, title, caption)
     table = Table(title=title, caption=caption)
     for name in ("kind", "loop"):
         table.add_column(name)
@@ -98,6 +109,18 @@ def _cell_table(cells: Cells, title: str, caption: str | None) -> Table:
         row += [_number(cell[name_of(percentile)]) for percentile in PERCENTILES]
         row += [f"{cell['rows_per_s']:,.0f}", f"{cell['requests']:,}", f"{sum(cell['errors'].values()):,}"]
         table.add_row(*row)
+    return table
+
+
+def _narrow_cell_table(cells: Cells, title: str, caption: str | None) -> Table:
+    table = Table(title=title, caption=caption)
+    table.add_column("kind")
+    for name in ("rows", "clients", *(f"p{p:g}" for p in NARROW_PERCENTILES), "rows/s"):
+        table.add_column(name, justify="right")
+    for cell in cells:
+        kind = cell["kind"] if cell["loop"] == "closed" else f"{cell['kind']}, {cell['rate_per_s']:,.0f}/s"
+        latencies = (_number(cell[name_of(percentile)]) for percentile in NARROW_PERCENTILES)
+        table.add_row(kind, f"{cell['rows']:,}", str(cell["concurrency"]), *latencies, f"{cell['rows_per_s']:,.0f}")
     return table
 
 
@@ -118,22 +141,32 @@ def _papers_table(papers: dict[str, Any]) -> Table:
     return table
 
 
-def remarks(report: dict[str, Any]) -> Iterable[str]:
-    """Yields notes on the server, the session, the machine, and cells that were not measured."""
+def about(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """Returns what was measured and on what, as names and texts: the server, the session, the machine, the versions."""
     target, flags = report["target"], report["target"].get("flags")
+    facts = []
     if target:
-        yield (
-            f"Server: {target['server'] or 'says no name'} at {target['url']}, gRPC {target['grpc'] or 'none'}, "
-            f"flags {'unknown' if flags is None else ' '.join(flags) or 'none but model and ports'}"
-        )
-    yield f"Session of the calls in this process: {report['session'] or 'the default'}"
-    about = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
-    yield f"{report['machine']['cpu']}, {report['machine']['cores']} cores; {about}"
+        facts += [
+            ("Server", f"{target['server'] or 'says no name'} at {target['url']}, gRPC {target['grpc'] or 'none'}"),
+            ("Its flags", "unknown" if flags is None else " ".join(flags) or "none but model and ports"),
+        ]
+    return [
+        *facts,
+        ("Session of the calls in this process", str(report["session"] or "the default")),
+        ("Machine", f"{report['machine']['cpu']}, {report['machine']['cores']} cores"),
+        ("Versions", ", ".join(f"{name} {version}" for name, version in report["versions"].items())),
+    ]
+
+
+def warnings(report: dict[str, Any]) -> Iterable[str]:
+    """Yields what makes the numbers less than they seem: a busy machine, and cells that were not measured."""
+    if caption := busy_caption(max(report["busy"].values())):
+        yield caption
     for model in report["models"]:
         for kind, reason in model["skipped"].items():
-            yield f"{model['name']}: {kind} was not measured: {reason}"
+            yield f"{kind} of {model['name']} was not measured: {reason}"
         if model["near_ceiling"]:
-            yield f"{model['name']}: the generators may be the limit of {'; '.join(model['near_ceiling'])}"
+            yield f"The generators may be the limit of {model['name']}'s {'; '.join(model['near_ceiling'])}"
     if report["interrupted"]:
         yield "Interrupted: these are the cells that were done."
 
@@ -152,8 +185,8 @@ def page(report: dict[str, Any]) -> str:
     return template("page.html.jinja", pathlib.Path(__file__).parent, number=_number).render(
         report=report,
         plots=draw_plots(report),
-        remarks=list(remarks(report)),
-        caption=busy_caption(max(report["busy"].values())),
+        about=about(report),
+        warnings=[text.rstrip(".") for text in warnings(report)],
         percentiles=[(f"p{percentile:g}", name_of(percentile)) for percentile in PERCENTILES],
         settings=json.dumps(report["settings"], indent=1),
     )

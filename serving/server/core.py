@@ -39,7 +39,7 @@ __all__ = ["ServedVersion", "ServerCore"]
 # The interpreter's thread switch interval. At Python's default of 5 ms, a request that returns from TensorFlow waits
 # that long for the interpreter lock while another thread builds a graph.
 SWITCH_SECONDS = 0.0005
-_TIDY_SECONDS = 10.0
+_TIDY_SECONDS, _TIGHT_SECONDS = 10.0, 1.0  # between two times that unused memory goes back; the second above the limit
 _MOST_RELOADS = 4  # one runs, the others wait for it
 _PATIENCE_SECONDS = 1.0  # of one above them: another may be about to end
 _EMPTY_SECONDS = 30.0
@@ -102,6 +102,7 @@ class ServerCore:
         self.shadow: Shadow | None = None
         if options.shadow:
             self.shadow = Shadow(options.shadow, options.sampling_rate, self.use, self.metrics, options.shadow_log)
+        self._tidied = time.monotonic()
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
         self._switch_seconds = sys.getswitchinterval()
@@ -139,7 +140,7 @@ class ServerCore:
             self._repeat("versions", self._options.file_system_poll_wait_seconds, self._poll)
             # Not waited for at the end: a store that is away is asked for a while.
             self._repeat("stores", self._options.file_system_poll_wait_seconds, self._follow_stores, awaited=False)
-        self._repeat("memory", _TIDY_SECONDS, return_unused_pages)
+        self._repeat("memory", _TIGHT_SECONDS, self._tidy)
         if failed := self._await_models(self._models):
             reason = one_line(_unavailable("servable", failed), 1000)
             raise InputError(f"{reason}; repair the version, or remove it")
@@ -360,6 +361,12 @@ class ServerCore:
         thread.start()
         if awaited:
             self._threads.append(thread)
+
+    def _tidy(self) -> None:
+        """Returns unused memory: at once where the process is above its limit, as gRPC's own buffers may bring it."""
+        if self.budget.excess() > 0 or time.monotonic() - self._tidied >= _TIDY_SECONDS:
+            return_unused_pages()
+            self._tidied = time.monotonic()
 
     def _follow_stores(self) -> None:
         """Copies the versions in stores that are to be served; the next poll finds the copies."""

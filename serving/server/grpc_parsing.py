@@ -108,7 +108,7 @@ def parse(message_class: Any, body: bytes) -> Parsed:
 
     Raises:
         DecodeError: the body is no such message.
-        ServingError: a text that is a name, not a value, is above LONGEST_NAME.
+        ServingError: a text that is a name, not a value, is above LONGEST_NAME, or many lengths are padded.
     """
     if len(body) <= _WHOLE_BYTES:
         return Parsed(message_class.FromString(body), {})
@@ -156,7 +156,7 @@ def _pieces(body: bytes, start: int, end: int, padded: Iterator[int]) -> Iterato
             if after > end:
                 raise DecodeError("a field is longer than its message")
             if after - content <= _LONGEST_TEXT and next(padded) > _MOST_PADDED:
-                raise DecodeError(f"more than {_MOST_PADDED} lengths are written with more bytes than they need")
+                raise bad_request(f"More than {_MOST_PADDED} lengths are written with more bytes than they need")
             if tag & 7 == _LENGTH and size > PIECE_BYTES:
                 yield first, at, _Large(tag >> 3, content, after)
                 first = after

@@ -157,7 +157,9 @@ def fill_proto(proto: tensor_pb2.TensorProto, array: np.ndarray, as_content: boo
         strings = array.reshape(-1).tolist()
         proto.tensor_content = b"".join([*(varint(len(value)) for value in strings), *strings])  # EncodeStringList
     elif kind == types_pb2.DT_STRING:
-        proto.string_val.extend(array.reshape(-1).tolist())
+        flat = array.reshape(-1)
+        for at in range(0, array.size, _AT_ONCE):  # in pieces: other threads run between them
+            proto.string_val.extend(flat[at : at + _AT_ONCE].tolist())
     elif kind in _PARTS and not as_content:
         part, field = _PARTS[kind]
         getattr(proto, field).extend(array.reshape(-1).view(part).tolist())

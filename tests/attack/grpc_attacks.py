@@ -37,7 +37,20 @@ from tests.attack.target import (
     until_idle,
 )
 from tests.fuzz.servable import NAME
-from tests.serving.raw_grpc import UnfinishedMessage, asked_calls, connect, opened_calls, reset_calls
+from tests.serving.raw_grpc import (
+    CONTINUATION,
+    END_HEADERS,
+    HEADERS,
+    PING,
+    PRIORITY,
+    SETTINGS,
+    UnfinishedMessage,
+    asked_calls,
+    connect,
+    frame,
+    opened_calls,
+    reset_calls,
+)
 
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 
@@ -302,6 +315,52 @@ def rapid_resets(target: Target) -> list[Measure]:
     return _measured(target, attack)
 
 
+def _floods() -> dict[str, tuple[bytes, bytes]]:
+    """Returns how each flood of HTTP/2's frames begins, and what it repeats."""
+    entry, named = bytes([0x40, 1]) + b"y\x7f\x81\x1f" + b"b" * 4096, b"\x83\x86"
+    literal = b"\0\x01x\x64" + b"a" * 100
+    return {
+        "priorities": (b"", frame(PRIORITY, 0, 1, b"\0\0\0\0\x01") * 1000),
+        "settings": (b"", frame(SETTINGS, 0, 0, b"\0\x04\0\0\xff\xff") * 1000),
+        "pings": (b"", frame(PING, 0, 0, bytes(8)) * 1000),
+        "headers without an end": (frame(HEADERS, 0, 1, named), frame(CONTINUATION, 0, 1, literal * 150) * 10),
+        "headers of a table": (frame(HEADERS, END_HEADERS, 1, named + entry), b""),
+    }
+
+
+def frame_floods(target: Target) -> list[Measure]:
+    """Frames of HTTP/2 that ask nothing, each kind from three connections as fast as they are taken."""
+    if not target.models or not target.long:  # tests/serving/test_memory.py has what bounds them
+        return []
+    with target.another(f"--max_memory={1 << 30}") as small:
+        most, process = 0, small.server.process
+        assert process and small.server.grpc
+        with GrpcBystander(small) as rpc, Bystander(small) as other:
+            for start, more in _floods().values():
+                with ExitStack() as stack:
+                    attackers = [stack.enter_context(connect(small.server.grpc)) for _ in range(3)]
+                    end, stream = time.monotonic() + 8, 3
+                    for attacker in attackers:
+                        attacker.settimeout(1)
+                        attacker.sendall(opened_calls(PREDICT, 0) + start)
+                    while attackers and time.monotonic() < end:
+                        for attacker in list(attackers):
+                            try:
+                                attacker.sendall(
+                                    more or frame(HEADERS, END_HEADERS, stream, b"\x83\x86" + b"\xbe" * 16000)
+                                )
+                            except OSError:  # it is refused, or no longer read
+                                attackers.remove(attacker)
+                        stream += 2
+                        most = max(most, process.memory_info().rss)
+    return [
+        Measure("memory of the process", most / (1 << 20), 1.1 * (1 << 10), "MiB"),
+        _failed(rpc),
+        Measure("another client's slowest hundredth over gRPC", 1e3 * p99(rpc.seconds), 1000, "ms"),
+        *other.measures(),
+    ]
+
+
 def endless_reloads(target: Target) -> list[Measure]:
     """Nine reloads of a folder that is not there, and nine of one without versions; a right one after them."""
     if not target.models:
@@ -382,6 +441,7 @@ ATTACKS = (
     unfinished_messages,
     unread_calls,
     rapid_resets,
+    frame_floods,
     endless_reloads,
     grpc_shutdowns,
 )

@@ -18,6 +18,7 @@ def target(tmp_path_factory):
 # Attacks that take minutes, which `make attack` has alone, and where a small one is.
 IN_FULL_ALONE = {
     "every_signature": "tests/attack/test_attacks.py",  # every_method
+    "frame_floods": "tests/serving/test_memory.py",
     "grpc_shutdowns": "tests/serving/test_grpc_shutdown.py",
     "long_texts": "tests/transforms/test_text.py",
     "many_separators": "tests/transforms/test_ragged.py",
@@ -37,8 +38,10 @@ IN_FULL_ALONE = {
 
 
 # Small, but each with a server of its own and seconds of its work: what they attack has tests in
-# tests/serving/test_rest_memory.py and tests/contract/test_batching.py.
+# tests/serving/test_rest_memory.py, tests/serving/test_unread.py and tests/contract/test_batching.py. `packed_numbers`,
+# beside them, attacks a server with a bound on its memory in every run.
 IN_TEST_ALL = ("bodies_in_advance", "packed_strings", "packed_white_space", "spoiled_batches", "unfinished_bodies")
+IN_TEST_ALL += ("unread_answers", "unread_calls")
 SMALL = [
     pytest.param(attack, id=attack.__name__, marks=[pytest.mark.large] * (attack.__name__ in IN_TEST_ALL))
     for attack in ATTACKS

@@ -10,7 +10,7 @@ from ctrpipe.common.grouped_auc import group_aucs
 def rows(groups: int = 60, seed: int = 3):
     random = np.random.default_rng(seed)
     sizes = random.integers(1, 30, groups)
-    group = np.repeat(random.permutation(10**6)[:groups], sizes)
+    group = np.repeat(10**6 + 97 * random.permutation(10 * groups)[:groups], sizes)
     labels = (random.random(len(group)) < np.repeat(random.random(groups), sizes)).astype(np.float32)
     scores = np.round(random.normal(size=len(group)) + labels, 1)  # with ties
     order = random.permutation(len(group))

@@ -16,6 +16,7 @@ import yaml
 
 import ctrpipe
 from ctrpipe.pipeline.config import read_yaml
+from ctrpipe.pipeline.config.load import check_config
 from ctrpipe.result import Result
 from tests.ctrpipe.small_log import CONFIG, frame
 from tests.e2e.small_run import ROOT, call, one_line
@@ -129,12 +130,22 @@ def test_rows_of_every_kind_a_server_and_a_scoring_have_the_same_answer(run, tmp
         own = frame().assign(ctr=model.predict(part).to_pandas()["ctr"])["ctr"]
         numbers = model.predict(NUMBERS)["ctr"]
     assert answers[0].shape == (3,) and (0 < answers[0]).all() and (answers[0] < 1).all()
-    with ctrpipe.serve(run, enable_batching=True) as server:
-        answers.append(server.predict(COLUMNS)["ctr"])
+    with ctrpipe.serve(str(run.output), name="clicks", enable_batching=True) as server:
+        assert server.url == f"{server.rest}/v1/models/clicks"
+        answers.append(server.predict(COLUMNS).to_pandas()["ctr"].to_numpy())
+        with_lists = server.predict(frame()[:900])["ctr"]
         with ctrpipe.load(server.url) as model:
             answers.append(model.predict(table)["ctr"])
             served = [model.predict(NUMBERS)["ctr"], model.predict(pd.DataFrame(NUMBERS))["ctr"]]
+            with pytest.raises(
+                ctrpipe.InputError, match="column 'seen': lists, and the model at http.* join each list"
+            ):
+                model.predict(frame(9))
         shows_itself(server, server.url, server.grpc)
+    np.testing.assert_allclose(with_lists, whole[:900], rtol=1e-6)
+    server.close()  # it has ended with its block
+    with pytest.raises(ctrpipe.InputError, match="no answer|refused|reach"):
+        server.predict(COLUMNS)
     np.testing.assert_allclose(served, [numbers, numbers], rtol=1e-6)
     np.testing.assert_allclose(own[part.index], whole[5:300:7], rtol=1e-6)
     assert own.notna().sum() == len(part)
@@ -153,13 +164,7 @@ def test_rows_of_every_kind_a_server_and_a_scoring_have_the_same_answer(run, tmp
 
 
 @slow
-def test_a_server_ends_with_its_block_and_refuses_wrong_flags(run):
-    with ctrpipe.serve(str(run.output), name="clicks") as server:
-        assert server.url == f"{server.rest}/v1/models/clicks"
-        assert len(server.predict(COLUMNS).to_pandas()["ctr"]) == 3
-    server.close()
-    with pytest.raises(ctrpipe.InputError, match="no answer|refused|reach"):
-        server.predict(COLUMNS)
+def test_a_server_refuses_wrong_flags_and_folders(run):
     with pytest.raises(ctrpipe.InputError, match="no such flag of the server; did you mean enable_batching"):
         ctrpipe.serve(run, enable_batchin=True)
     with pytest.raises(ctrpipe.InputError, match="a version; give the folder of versions"):
@@ -234,6 +239,32 @@ def test_predictions_show_their_first_rows():
     assert repr(predictions).endswith("\n... 11 rows") and predictions.to_pandas()["ctr"].tolist() == [0.25] * 11
     page = predictions._repr_html_()
     assert page.count("<tr>") == 11 and "<th>a&lt;b</th>" in page and "11 rows" in page
+
+
+def test_a_model_shows_its_name_its_task_and_what_it_reads_without_being_loaded(tmp_path):
+    version = tmp_path / "ctr" / "7"
+    (version / "assets.extra").mkdir(parents=True)
+    (version / "saved_model.pb").touch()
+    bare = ctrpipe.load(tmp_path / "ctr")
+    assert repr(bare).splitlines()[1:] == [f"loaded from  {version}"]
+    spec = check_config(CONFIG, (), tmp_path).log_spec
+    for name, text in {
+        "log_spec": spec.model_dump_json(),
+        "training": json.dumps({"model": {"name": "a<b"}}),
+        "training_statistics": json.dumps({"rows": 1200, "rate": 1.0}),
+    }.items():
+        (version / "assets.extra" / f"{name}.json").write_text(text)
+    lines = repr(model := ctrpipe.load(version)).splitlines()
+    assert lines[0].split() == ["model", "a<b"] and lines[2].split() == ["training", "rows", "1,200"]
+    assert lines[3].split() == ["predicts", "ctr"]
+    kinds = {line.split()[1]: line.split(maxsplit=2)[2] for line in lines[4:]}
+    assert (
+        kinds == {feature.kind: ", ".join(spec.columns_of(feature.kind)) for feature in spec.inputs.values()}
+        and len(kinds) > 2
+    )
+    assert "<th>a&lt;b</th>" in model._repr_html_() and "tensorflow" not in repr(model)
+    served = ctrpipe.load("http://127.0.0.1:1/v1/models/ctr")  # it is not asked
+    assert repr(served).split() == ["served", "at", "http://127.0.0.1:1/v1/models/ctr"]
 
 
 @slow

@@ -1,11 +1,16 @@
 """A mistake is one line: in Python, and in a notebook."""
 
 import re
+import signal
+import sys
+import threading
+import time
 
 import pytest
 
 import ctrpipe
-from ctrpipe.common.errors import InputError
+from ctrpipe.common.errors import InputError, Interrupted
+from ctrpipe.common.interrupt import AGAIN_AFTER
 from ctrpipe.mistakes import in_one_line
 from tests.ctrpipe.small_log import CONFIG, frame
 
@@ -40,6 +45,63 @@ def test_a_notebook_shows_one_line_without_a_traceback_and_without_secrets(capsy
     assert shown.startswith("InputError: ") and "\n" not in shown and "word" not in shown
     shell.run_cell("1 / 0")
     assert "Traceback" in "".join(capsys.readouterr())
+
+
+@in_one_line
+def run(error: BaseException | None = None) -> None:
+    """Named as a function that goes on where it was stopped."""
+    if error:
+        raise error
+    signal.raise_signal(signal.SIGINT)
+    time.sleep(60)
+
+
+@in_one_line
+def nested() -> None:
+    run()
+
+
+def test_ctrl_c_is_one_line_that_says_whether_the_call_goes_on():
+    handler, hook = signal.getsignal(signal.SIGINT), sys.unraisablehook
+    again = "ctrpipe.run was stopped; the same call again goes on from here"
+    for call in (run, nested):
+        with pytest.raises(Interrupted) as raised:
+            call()
+        assert str(raised.value) == again and isinstance(raised.value, KeyboardInterrupt)
+    wrapped = RuntimeError("KeyboardInterrupt [while running 'ParDo']")  # as Beam hands it on
+    wrapped.__context__ = KeyboardInterrupt()
+    with pytest.raises(Interrupted, match=again):
+        run(wrapped)
+    with pytest.raises(Interrupted, match="^ctrpipe.failing was stopped$"):
+        failing(KeyboardInterrupt())
+    time.sleep(2 * AGAIN_AFTER)  # the signal is not sent again to a program that goes on
+    assert signal.getsignal(signal.SIGINT) is handler and sys.unraisablehook is hook
+
+
+def test_a_thread_calls_it_too(capsys):
+    errors = []
+
+    def call() -> None:
+        try:
+            run(KeyboardInterrupt())
+        except KeyboardInterrupt as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    assert [type(error) for error in errors] == [Interrupted]
+
+
+def test_a_notebook_shows_a_stopped_call_as_one_line(capsys):
+    shell = pytest.importorskip("IPython").core.interactiveshell.InteractiveShell()
+    shell.colors = "NoColor"
+    shell.user_ns.update(run=run)
+    result = shell.run_cell("run()")
+    assert isinstance(result.error_in_exec, KeyboardInterrupt)
+    shown = "".join(capsys.readouterr()).strip()
+    assert shown == "Interrupted: ctrpipe.run was stopped; the same call again goes on from here"
+    assert shell.run_cell("1 + 1").result == 2
 
 
 def test_a_result_and_its_picture_show_themselves_in_a_notebook():

@@ -6,6 +6,7 @@ import pathlib
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import pytest
 
@@ -87,6 +88,15 @@ def test_a_command_of_an_extra_says_in_one_line_which_to_install(command, base):
     assert re.fullmatch(rf"ctrpipe: `ctrpipe {command}` needs the extra \w+ \(tfx is not installed\); pip .*\n", said)
 
 
+def run_all(base, commands: list[tuple], mistakes: Sequence[int] = ()) -> list[str]:
+    """What commands say in one process without the extras, which imports TensorFlow once."""
+    words = json.dumps([[str(word) for word in command] for command in commands])
+    said = re.split(r"END (\w+)\n", base(words, script=COMMANDS))
+    assert said[1::2] == ["2" if number in mistakes else "0" for number in range(len(commands))], said
+    assert said[-1] == ""
+    return said[:-1:2]
+
+
 @pytest.mark.slow
 def test_the_base_scores_explains_and_looks_at_a_log(base, exports, tmp_path):
     model, log = exports / "dcn_v2", exports / LOG
@@ -102,14 +112,11 @@ def test_the_base_scores_explains_and_looks_at_a_log(base, exports, tmp_path):
         ("configs", "--output", "configs"),
         ("check", "configs/criteo/deepfm.yaml", "--data", "own.tsv"),
     ]
-    words = json.dumps([[str(word) for word in command] for command in commands])
-    said = re.split(r"END (\w+)\n", base(words, script=COMMANDS))
-    assert said[1::2] == ["0", "2", *["0"] * (len(commands) - 2)]
-    scored, refused, explained, of_a_row, models, configs, _, _, _, checked, end = said[::2]
+    scored, refused, explained, of_a_row, models, configs, _, _, _, checked = run_all(base, commands, mistakes=[1])
     assert "2,000 rows in, 2,000 scored" in scored
     assert f"Drift: not measured, which needs tfx; {install('pipeline')}" in scored
     assert "ctrpipe: --beam-arg needs the extra pipeline" in refused
-    assert "C1" in explained and "C1" in of_a_row and end == ""
+    assert "C1" in explained and "C1" in of_a_row
     assert set(json.loads((tmp_path / "why" / "explanation.json").read_text())) >= {"model", "pairs"}
     assert "dcn_v2" in models and "demo.yaml" in configs and "0 errors" in checked
     assert (tmp_path / "own.yaml").exists()
@@ -132,16 +139,17 @@ def test_the_base_serves_is_asked_and_moves_labels(base, without_extras, exports
         assert any("Serving " in line for line in server.stderr)
         url = f"http://127.0.0.1:{rest}/v1/models/ctr"
         asked = ("--input", log, "--rows", 3, "--model", model)
-        over_rest, over_grpc = (
-            base("predict", "--url", url, *asked),
-            base("predict", "--grpc", f"127.0.0.1:{grpc}", *asked),
-        )
-        assert over_rest == over_grpc and len(over_rest.splitlines()) == 3
-        files = ("--model_config_file", "models.config", "--grpc", f"127.0.0.1:{grpc}")
-        assert "stable\t1\tAVAILABLE" in base("canary", "ctr", "stable=1", *files)
         (tmp_path / "short.yaml").write_text(SHORT_BENCHMARK)
-        settings = ("--config", "short.yaml", "--output", "latency", "--data", log)
-        base("bench", "latency", "--model", model, *settings)
+        address = f"127.0.0.1:{grpc}"
+        commands = [
+            ("predict", "--url", url, *asked),
+            ("predict", "--grpc", address, *asked),
+            ("canary", "ctr", "stable=1", "--model_config_file", "models.config", "--grpc", address),
+            ("bench", "latency", "--model", model, "--config", "short.yaml", "--output", "latency", "--data", log),
+        ]
+        over_rest, over_grpc, moved, _ = run_all(base, commands)
+        assert over_rest == over_grpc and len(over_rest.splitlines()) == 3
+        assert "stable\t1\tAVAILABLE" in moved
         assert (tmp_path / "latency" / "latency.html").read_text().count("<svg") == 2
     finally:
         server.terminate()

@@ -14,7 +14,8 @@ import pytest
 import yaml
 
 from ctrpipe.serving.server.check import check_servable
-from tests.e2e.small_run import SHORT_CONFIG, call, start
+from tests.e2e.small_run import SHORT_CONFIG, call
+from tests.warm_processes import WarmCommand, start_warm
 
 pytestmark = pytest.mark.slow
 
@@ -33,10 +34,10 @@ FEW = [("mlp: 700 examples", 0.0, signal.SIGINT), STOPS[4]]  # in and after the 
 
 
 @contextlib.contextmanager
-def running(folder: pathlib.Path, output: pathlib.Path, stderr):
+def running(folder: pathlib.Path, output: pathlib.Path):
     """`ctrpipe run` in a process that does not outlive the block."""
     arguments = ("run", folder / "config.yaml", "--data", folder / "log.tsv", "--output", output)
-    process = start(*arguments, stdout=subprocess.DEVNULL, stderr=stderr)
+    process = start_warm(*arguments, stderr=subprocess.PIPE)
     try:
         yield process
     finally:
@@ -44,7 +45,7 @@ def running(folder: pathlib.Path, output: pathlib.Path, stderr):
         process.wait()
 
 
-def stop(process: subprocess.Popen, line: str, seconds: float, number: int, output: pathlib.Path) -> tuple[str, str]:
+def stop(process: WarmCommand, line: str, seconds: float, number: int, output: pathlib.Path) -> tuple[str, str]:
     """What a run writes to standard error before the signal and after it."""
     before = ""
     while line not in before:
@@ -101,7 +102,7 @@ def test_a_run_stopped_at_any_stage_goes_on_and_ends_like_one_that_was_not(stops
         return list(announced)
 
     for line, seconds, number in stops:
-        with running(tmp_path, output, subprocess.PIPE) as process:
+        with running(tmp_path, output) as process:
             before, after = stop(process, line, seconds, number, output)
         finished |= set(check_goes_on(before)[:-1])
         if number == signal.SIGINT:
@@ -111,7 +112,7 @@ def test_a_run_stopped_at_any_stage_goes_on_and_ends_like_one_that_was_not(stops
         assert not (output / "metrics.json").exists()
         check_versions(output)
     assert {"LogExampleGen", "LogTransform", "Trainer", "GatedEvaluator", "ServingCheck"} <= finished
-    with running(tmp_path, output, subprocess.PIPE) as process:
+    with running(tmp_path, output) as process:
         _, rest = process.communicate()
     assert process.returncode == 0, rest
     assert finished <= set(check_goes_on(rest))

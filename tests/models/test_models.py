@@ -217,8 +217,8 @@ for line in sys.stdin:
 
 @pytest.fixture(scope="module")
 def jax_logits() -> Iterator[Callable[[dict], list]]:
-    """Returns a task's logits on JAX, from one process for all models with XLA's optimisations off."""
-    environment = {**os.environ, "KERAS_BACKEND": "jax", "XLA_FLAGS": "--xla_backend_optimization_level=0"}
+    """Returns a task's logits on JAX, from one process for all models."""
+    environment = {**os.environ, "KERAS_BACKEND": "jax"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", JAX], text=True, env=environment, **pipes) as process:
 

@@ -424,6 +424,20 @@ def test_a_missing_column_of_the_last_file_is_found_without_reading_them_all(tmp
     config = config_for(tmp_path / "a.csv")
     found = check_log(config, [str(tmp_path / "*.csv")])
     assert len(found.errors) == 1 and "b.csv: the header lacks c" in found.errors[0]
+    (tmp_path / "b.csv").write_bytes((tmp_path / "a.csv").read_bytes())
+    notes = check_log(config, [str(tmp_path / "*.csv")]).notes
+    assert any("b.csv has the same bytes as" in note for note in notes)
+
+
+def test_a_class_without_weight_is_an_error(tmp_path):
+    rows = [f"{number % 2},{number},c{number % 3},{number % 2}" for number in range(90)]
+    (tmp_path / "a.csv").write_text("y,n,c,w\n" + "\n".join(rows) + "\n")
+    config = config_for(tmp_path / "a.csv")
+    weighted = config.model_copy(update={"data": config.data.model_copy(update={"weight": "w"})})
+    errors = check_log(weighted, [str(tmp_path / "a.csv")]).errors
+    assert [error.split(";")[0] for error in errors] == [
+        f"data.weight: w is 0 in all {split} rows with y 0" for split in ("train", "validation", "test")
+    ]
 
 
 @pytest.mark.slow

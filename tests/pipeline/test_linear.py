@@ -169,6 +169,19 @@ def test_with_few_clicks_the_training_rows_choose_too(tmp_path: pathlib.Path) ->
     assert ours < min(theirs) + 0.002 < sorted(theirs)[2]
 
 
+def test_the_unit_of_the_weights_does_not_matter(tmp_path: pathlib.Path) -> None:
+    packed = {name: rows(count, len(name), rate=-2) for name, count in (("train", 400), ("validation", 100))}
+    found = []
+    for unit in (1, 1e-30, 1e35):
+        for name, values in packed.items():
+            write(tmp_path, name, values | {"weight": values["weight"] * np.float32(unit)})
+        result = trained(tmp_path, ONE)
+        found.append((result.progress.stopped, predicted(result, [str(tmp_path / "train.parquet")], ONE)))
+    assert len({stopped for stopped, _ in found}) == 1  # it names the variance of the prior
+    for _, probabilities in found[1:]:
+        np.testing.assert_allclose(probabilities, found[0][1], rtol=1e-3)
+
+
 def test_each_task_has_its_own_strength(tmp_path: pathlib.Path) -> None:
     for name in ("train", "validation"):
         packed = rows(2000, len(name), tasks=2)

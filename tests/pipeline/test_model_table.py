@@ -1,5 +1,6 @@
 """`ctrpipe models`."""
 
+import functools
 import json
 
 import pytest
@@ -8,6 +9,7 @@ import yaml
 from ctrpipe.common.errors import InputError
 from ctrpipe.models.base.registry import available
 from ctrpipe.pipeline.config.model_table import read_reference
+from ctrpipe.pipeline.training import model_sizes
 from ctrpipe.pipeline.training.model_sizes import measure_models, measure_reference
 from tests.e2e.small_run import call, one_line
 
@@ -55,7 +57,8 @@ def test_the_kept_reference_is_what_the_models_are():
 
 
 @pytest.mark.slow
-def test_a_configuration_gives_its_features_and_its_options(tmp_path):
+def test_a_configuration_gives_its_features_and_its_options(tmp_path, monkeypatch):
+    monkeypatch.setattr(model_sizes, "measure_models", functools.cache(measure_models))  # every model once
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump(CONFIG))
     code, output = call("models", "--config", path, "--json")

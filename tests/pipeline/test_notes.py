@@ -28,12 +28,29 @@ def test_a_loss_that_still_falls_when_the_epochs_end_is_said(losses, stopped, fa
         assert f"from 0.5000 to {losses[-1]:.4f}" in found[0] and "raise training.epochs" in found[0]
 
 
+def test_trees_that_end_too_early_have_their_own_key():
+    [found] = notes(
+        {"rig": 0.1}, history(0.6, 0.5, 0.45, stopped="all 300 trees; variance of the regression's prior 1")
+    )
+    assert "when the last tree was grown, from 0.5000 to 0.4500" in found and "raise model.trees" in found
+
+
 @pytest.mark.parametrize(("rig", "worse"), [(-0.0312, True), (0.0, False), (0.2, False), (None, False)])
 def test_a_model_worse_than_the_base_rate_is_said(rig, worse):
     found = notes({"rig": rig}, history(0.5, 0.6))
     assert [text.startswith("the model is worse than the base rate: its RIG is -0.0312") for text in found] == [
         True
     ] * worse
+
+
+@pytest.mark.parametrize(
+    ("auc", "rig", "said"), [(0.9991, 0.88, True), (0.985, 0.2, False), (0.8, 0.6, False), (None, None, False)]
+)
+def test_a_model_that_is_too_good_is_said(auc, rig, said):
+    found = notes({"rig": rig, "auc": auc}, history(0.5, 0.6))
+    assert len(found) == said
+    if said:
+        assert found[0].startswith("the model is almost perfect on the test rows, with an AUC of 0.9991")
 
 
 def test_a_training_that_a_number_ended_is_said():

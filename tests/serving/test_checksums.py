@@ -55,6 +55,16 @@ def test_a_damaged_or_missing_vocabulary_is_one_line(version):
         Servable(version)
 
 
+def test_a_version_without_weights_is_not_loaded(version):
+    """A copy that has come as far as the graph; TensorFlow would load it."""
+    write_checksums(version)
+    (version / "variables").rename(version / "weights")
+    with pytest.raises(InputError, match=r"variables/variables.index: is missing; push the model again"):
+        Servable(version)
+    (version / "weights").rename(version / "variables")
+    assert answer(version) == [2, 0]
+
+
 @pytest.mark.parametrize("contents", ["", "{", "[]", "{}", '{"sha256": 1}'])
 def test_damaged_checksums_are_one_line(version, contents):
     asset_path(version, Asset.CHECKSUMS).write_text(contents)

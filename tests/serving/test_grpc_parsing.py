@@ -2,9 +2,6 @@
 
 import itertools
 import random
-import sys
-import threading
-import time
 
 import numpy as np
 import pytest
@@ -14,10 +11,10 @@ from tensorflow.core.framework import tensor_pb2
 from tensorflow_serving.apis import classification_pb2, inference_pb2, predict_pb2
 
 from ctrpipe.serving.server import grpc_parsing
-from ctrpipe.serving.server.core import SWITCH_SECONDS
 from ctrpipe.serving.server.errors import ServingError
 from ctrpipe.serving.server.grpc_parsing import LONGEST_NAME, PIECE_BYTES, with_contents
 from ctrpipe.serving.server.grpc_tensors import to_array
+from tests.serving.longest_hold import longest_hold
 
 LARGE = 5 * PIECE_BYTES
 
@@ -166,9 +163,9 @@ def test_few_lengths_may_have_more_bytes_than_they_need(field, monkeypatch):
     monkeypatch.setattr(grpc_parsing, "_WHOLE_BYTES", 512)
     body = field * 1000
     assert parse(predict_pb2.PredictRequest, body) == predict_pb2.PredictRequest.FromString(body)
-    with pytest.raises(DecodeError, match="more than 1000 lengths are written with more bytes"):
+    with pytest.raises(ServingError, match="More than 1000 lengths are written with more bytes"):
         parse(predict_pb2.PredictRequest, length(1, field * 10_000) + field)
-    with pytest.raises(DecodeError, match="more than 1000 lengths are written with more bytes"):
+    with pytest.raises(ServingError, match="More than 1000 lengths are written with more bytes"):
         parse(predict_pb2.PredictRequest, length(1, field * 500 + length(9, bytes(LARGE))) + field * 501)
 
 
@@ -200,33 +197,6 @@ def test_messages_within_messages_end():
         body = length(15, length(3, body))  # variant_val and its tensors
     with pytest.raises(DecodeError, match="too deep"):
         parse(tensor_pb2.TensorProto, body)
-
-
-def longest_hold(work):
-    """The longest CPU time of the process during which another thread waited to run."""
-    holds, stop = [], threading.Event()
-
-    def watch():
-        last = time.process_time()
-        while not stop.is_set():
-            time.sleep(0.0002)
-            now = time.process_time()
-            holds.append(now - last)
-            last = now
-
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH_SECONDS)
-    try:
-        thread = threading.Thread(target=watch)
-        thread.start()
-        time.sleep(0.01)
-        del holds[:]
-        work()
-        stop.set()
-        thread.join()
-    finally:
-        sys.setswitchinterval(before)
-    return max(holds)
 
 
 @pytest.mark.slow

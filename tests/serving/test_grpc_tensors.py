@@ -8,6 +8,7 @@ from tensorflow.core.framework import tensor_pb2, types_pb2
 
 from ctrpipe.serving.server.grpc_messages import MOST_ELEMENTS
 from ctrpipe.serving.server.grpc_tensors import fill_proto, to_array
+from tests.serving.longest_hold import longest_hold
 
 KINDS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64, np.float32, np.float64, bool]
 WIDE = [np.float16, ml_dtypes.bfloat16, np.complex64, np.complex128]
@@ -151,3 +152,17 @@ def test_the_strings_of_a_content_are_as_many_as_a_message_may_have():
     proto.tensor_shape.dim.add(size=MOST_ELEMENTS + 1)
     with pytest.raises(ValueError, match=f"{MOST_ELEMENTS + 1} strings"):
         to_array(proto)
+
+
+def test_strings_of_several_pieces_become_a_tensor():
+    values = np.array([b"%d" % number for number in range(40_001)] * 2, object).reshape(2, -1)
+    assert np.array_equal(tf.make_ndarray(to_proto(values)), values)
+
+
+@pytest.mark.slow
+def test_others_run_while_millions_of_strings_are_written():
+    """An index that answers with 50 items to each of 262,144 users writes 13 million."""
+    values = np.full(2_000_000, b"item", object)
+    whole = min(longest_hold(lambda: tensor_pb2.TensorProto(string_val=values.tolist())) for _ in range(3))
+    pieces = min(longest_hold(lambda: to_proto(values)) for _ in range(3))
+    assert pieces < whole / 2

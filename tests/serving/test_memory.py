@@ -57,13 +57,16 @@ def test_large_pieces_are_mapped_alone_however_many_were_freed(how, mapped):
     assert printed(LARGE, how, **LARGE_FROM_32_MIB) == mapped
 
 
-def test_a_server_bounds_what_is_kept_and_gives_back_again_and_again(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("tidy_seconds", "excess"), [(0.01, 0), (1000.0, 1)])  # the second: above the limit
+def test_a_server_bounds_what_is_kept_and_gives_back_again_and_again(tmp_path, monkeypatch, tidy_seconds, excess):
     given_back = threading.Semaphore(0)
     large_alone = threading.Event()
     monkeypatch.setattr(core, "map_large_pieces_alone", large_alone.set)
     monkeypatch.setattr(core, "return_unused_pages", given_back.release)
-    monkeypatch.setattr(core, "_TIDY_SECONDS", 0.01)
+    monkeypatch.setattr(core, "_TIDY_SECONDS", tidy_seconds)
+    monkeypatch.setattr(core, "_TIGHT_SECONDS", 0.01)
     server = core.ServerCore(ServerOptions(model_base_path=tmp_path))
+    monkeypatch.setattr(server.budget, "excess", lambda: excess)
     starting = threading.Thread(target=server.start)  # waits for a first version until the server is stopped
     starting.start()
     try:

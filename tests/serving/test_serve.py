@@ -22,6 +22,7 @@ from ctrpipe.serving.server.run import GRACE_SECONDS
 from tests.contract import models, servers
 from tests.contract.rpc import Rpc
 from tests.e2e.small_run import call, one_line, start
+from tests.warm_processes import start_warm
 
 
 @pytest.fixture
@@ -118,7 +119,7 @@ def test_requests_under_way_are_answered_after_sigterm(tmp_path, free_port, unus
 @pytest.mark.slow
 def test_a_base_path_that_is_not_there_is_waited_for_until_a_signal(tmp_path):
     flags = [f"--model_base_path={tmp_path}/absent", "--wait", "--port=0", f"--grpc_socket_path={tmp_path}/s"]
-    with start("serve", *flags, stderr=subprocess.PIPE) as process:
+    with start_warm("serve", *flags, stderr=subprocess.PIPE) as process:
         assert "absent (No such file or directory)" in process.stderr.readline()
         assert process.poll() is None
         process.terminate()
@@ -129,7 +130,7 @@ def test_a_base_path_that_is_not_there_is_waited_for_until_a_signal(tmp_path):
 def test_a_first_load_that_fails_ends_the_process_with_one_line(tmp_path):
     (tmp_path / "3").mkdir()
     flags = [f"--model_base_path={tmp_path}", "--model_name=m", "--port=0", f"--grpc_socket_path={tmp_path}/s"]
-    with start("serve", *flags, "--max_num_load_retries=0", stderr=subprocess.PIPE) as process:
+    with start_warm("serve", *flags, "--max_num_load_retries=0", stderr=subprocess.PIPE) as process:
         _, said = process.communicate(timeout=60)
     assert process.returncode == 2
     last = said.splitlines()[-1]

@@ -11,8 +11,7 @@ import time
 import httptools
 import pytest
 
-from ctrpipe.common.processes import start_command, stop_command
-from ctrpipe.pipeline.commands.bench import SERVE
+from ctrpipe.common.processes import stop_command
 from ctrpipe.serving.server import http_protocol
 from ctrpipe.serving.server.budget import Budget
 from ctrpipe.serving.server.http_protocol import HttpServer, Response, _stop_listening, uvicorn_server
@@ -20,6 +19,7 @@ from ctrpipe.serving.server.http_request import Limits
 from tests.contract import models
 from tests.contract.servers import free_port
 from tests.serving.http_app import App
+from tests.warm_processes import start_warm
 
 CLIENTS = 8
 NO_FILTERS = "this sandbox forbids filters of sockets"
@@ -219,7 +219,7 @@ def test_sigterm_loses_no_request_of_busy_clients(tmp_path):
     for keeps in (True, False) if takes_filters() else (True,):
         address = ("127.0.0.1", free_port())
         flags = (f"--model_base_path={tmp_path}", f"--model_name={models.NAME}", f"--rest_api_port={address[1]}")
-        process = start_command([*SERVE, *flags, "--port=0"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = start_warm("serve", *flags, "--port=0", stderr=subprocess.DEVNULL)
         try:
             wait_until_it_listens(address)
             clients = [Client(address, request, keeps) for _ in range(CLIENTS)]

@@ -12,7 +12,7 @@ import pytest
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log import lines
-from ctrpipe.transforms.log.described_files import describe_file, read_states, states_of, write_states
+from ctrpipe.transforms.log.described_files import describe_file, read_states, same_contents, states_of, write_states
 from ctrpipe.transforms.log.formats import parquet
 from ctrpipe.transforms.log.ingest import ingest
 from ctrpipe.transforms.log.readers import LogReader, plan
@@ -177,3 +177,12 @@ def test_a_file_with_other_columns_than_in_the_plan_is_refused(tmp_path, kind):
     os.utime(path, ns=(7, 7))
     with pytest.raises(InputError, match="the file changed while it was read"):
         list(LogReader(log).read_range(first))
+
+
+def test_files_of_the_same_bytes_are_named(tmp_path):
+    for name, text in (("a", b"x"), ("b", b"y"), ("c", b"x")):
+        (tmp_path / name).write_bytes(text)
+    a, b, c = (str(tmp_path / name) for name in "abc")
+    told = f"{c} has the same bytes as {a}: its rows count twice, and may be training and test rows at once"
+    assert same_contents([describe_file(path) for path in (a, b, c)]) == [told]
+    assert same_contents([describe_file(path) for path in (a, a, b)]) == []  # named twice is meant

@@ -429,6 +429,8 @@ def test_a_header_that_lacks_a_column_is_refused(tmp_path):
         (b"c,label,n,n\na,1,2,3\n", "the header names n twice"),
         (b'"c,label,n\na,1,2\n', "the header cannot be read"),
         (b"\nc,label,n\na,1,2\n", "the header lacks n, c, label"),
+        (b"c\tlabel\tn\na\t1\t2\n", r"the values are parted by '\\t', which data.delimiter is not"),
+        (b'"c"; "label"; "n"\na;1;2\n', "the values are parted by ';', which data.delimiter is not"),
         (b"c,label,n\n", "no rows"),
     ],
 )

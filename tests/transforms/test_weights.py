@@ -91,6 +91,14 @@ def test_a_split_without_weight_is_refused_in_one_line(tmp_path):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("rare", [0, 1])
+def test_a_class_without_weight_is_refused_in_one_line(tmp_path, rare):
+    weights = [str(int(number % 2 != rare or number < 180)) for number in range(200)]  # the label is number % 2
+    message = f"^data.weight: w is 0 in all test rows with y {rare}; a model needs both classes: give rows of both"
+    with pytest.raises(InputError, match=message):
+        packed(tmp_path, weights, spec())
+
+
 @pytest.mark.parametrize(
     ("data", "complaint"),
     [

@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from ctrpipe.common.files import write_json
+from ctrpipe.common.printable import excerpt
 from ctrpipe.common.stores import absolute
 from ctrpipe.transforms.log.files import FileState, input_errors, open_stored, state_of, unchanged
 
@@ -45,6 +46,17 @@ def describe_file(path: str) -> dict[str, Any]:
         with unchanged(path, state), open_stored(path) as file:
             digest = hashlib.file_digest(file, "sha256")  # type: ignore[arg-type]
     return {"path": path, "bytes": state.size, "stamp": state.stamp, "sha256": digest.hexdigest()}
+
+
+def same_contents(data: list[dict[str, Any]]) -> list[str]:
+    """Returns a line about each file that has the bytes of one before it, given the results of `describe_file`."""
+    first: dict[str, str] = {}
+    lines = []
+    for file in data:
+        if (before := first.setdefault(file["sha256"], file["path"])) != file["path"]:
+            shown = f"{excerpt(file['path'])} has the same bytes as {excerpt(before)}"
+            lines.append(f"{shown}: its rows count twice, and may be training and test rows at once")
+    return lines
 
 
 @contextlib.contextmanager

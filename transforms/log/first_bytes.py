@@ -22,6 +22,7 @@ _UNUSUAL = bytes(sorted({*range(32), 127} - _USUAL_CONTROLS))
 _BINARY_SHARE = 0.02  # of unusual control bytes, above which a file is binary; compressed bytes have .08 of them
 _ENOUGH = 8  # bytes beyond ASCII that are UTF-8 by no accident
 _BEGINNING = 64  # bytes; each ORC file has at least eight unusual ones
+_FEW_RETURNS = 2  # carriage returns that a single row may have in its values
 _FEW = 4  # unusual control bytes that even a short text may have
 
 _CONVERT = "write it as CSV, JSON lines or Parquet"
@@ -279,7 +280,7 @@ def check_text(path: str, head: bytes, encoding: str) -> None:
         raise InputError(f"{path}: compressed twice, the second time with {again}; decompress it once")
     _check_is_read(path, head)
     check_encoding(path, head, encoding)
-    if b"\r" in head.rstrip(b"\r") and b"\n" not in head:
+    if head.count(b"\r") > _FEW_RETURNS and b"\n" not in head:
         raise InputError(
             f"{path}: its lines end in carriage returns alone, as on old Macs; write line feeds, as in: "
             "tr '\\r' '\\n' < FILE"

@@ -9,8 +9,9 @@ import pathlib
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
@@ -136,7 +137,7 @@ def ingest(
                 "no negative; remove negative_sampling"
             )
         if spec.data.weight:
-            _check_weights(spec.data.weight, split_folders)
+            _check_weights(spec, split_folders)
     except BaseException:
         _clear(scratch, split_folders)
         raise
@@ -434,13 +435,37 @@ def _check_splits(
         )
 
 
-def _check_weights(column: str, folders: Mapping[str, pathlib.Path]) -> None:
+def _check_weights(spec: LogSpec, folders: Mapping[str, pathlib.Path]) -> None:
+    columns = [str(spec.data.weight), spec.label_columns[0]]
     for name in SPLITS:
-        batches = read_payload(payload_files(folders[name]), [column])
-        if not any(pc.any(pc.greater(batch[column], 0.0)).as_py() for batch in batches):
-            raise InputError(
-                f"data.weight: {column} is 0 in all {name} rows; give rows a weight, or remove data.weight"
-            )
+        check_weights(spec, name, read_payload(payload_files(folders[name]), columns))
+
+
+def check_weights(spec: LogSpec, split: str, batches: Iterable[pa.RecordBatch]) -> None:
+    """Checks that rows of both classes of a split have a weight above 0.
+
+    Args:
+        spec: The description of the log, with a weight.
+        split: The name of the split.
+        batches: Its rows, with the weight and the label of the first task.
+
+    Raises:
+        InputError: the rows of a class have none.
+    """
+    weight, label = str(spec.data.weight), spec.label_columns[0]
+    of_clicks = of_others = 0.0
+    for batch in batches:
+        weights = np.asarray(batch[weight], np.float64)
+        labels = np.asarray(batch[label], np.float64)  # NaN for a row that has labels of other tasks alone
+        of_clicks += float(np.nansum(weights * labels))
+        of_others += float(np.nansum(weights * (1 - labels)))
+    if of_clicks == of_others == 0:
+        raise InputError(f"data.weight: {weight} is 0 in all {split} rows; give rows a weight, or remove data.weight")
+    if of_clicks == 0 or of_others == 0:
+        raise InputError(
+            f"data.weight: {weight} is 0 in all {split} rows with {label} {int(of_others > 0)}; a model needs both "
+            "classes: give rows of both a weight, or remove data.weight"
+        )
 
 
 # tf.Examples ---------------------------------------------------------------------------------------------------------

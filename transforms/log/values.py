@@ -330,7 +330,7 @@ def join_lists(
     parents, elements = parents.filter(present).to_numpy(), elements.filter(present)
     for row in parents[pc.match_substring(elements, separator).to_numpy(zero_copy_only=False)].tolist():
         fault = f"{name}: an element of the list has the separator '{separator}' in it"
-        faults.setdefault(row, fault + (SEVERAL_VALUES if keep_missing else ""))
+        faults.setdefault(row, fault + (SEVERAL_VALUES if keep_missing else "; set another separator"))
     ends = np.cumsum(np.bincount(parents, minlength=len(values)))
     lists = pa.ListArray.from_arrays(pa.array(np.append(0, ends), pa.int32()), elements)
     return as_binary(pc.binary_join(lists, separator.encode()), name, path)

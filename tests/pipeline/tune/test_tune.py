@@ -17,6 +17,7 @@ from ctrpipe.pipeline.tune import latency, run
 from ctrpipe.pipeline.tune.trial import train_trial
 from tests.e2e.small_run import call, one_line, start
 from tests.pipeline.tune.small_study import CONFIG, trials_of, write_config
+from tests.warm_processes import start_warm
 
 TRIALS = 4
 
@@ -135,7 +136,7 @@ def test_a_study_goes_on_after_a_kill_as_if_there_had_been_none(done, log, tmp_p
         "--seeds",
         0,
     ]
-    process = start(*command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    process = start_warm(*command, stderr=subprocess.PIPE)
     for line in process.stderr:
         if "] Trial 1, " in line:
             break

@@ -76,5 +76,14 @@ def check_names(path: str, names: Sequence[str], wanted: Sequence[str]) -> None:
         others = [name for name in names if name not in wanted]
         raise InputError(
             f"{path}: the header lacks {', '.join(absent)}, which the configuration names; it has {shown}"
-            f"{did_you_mean(absent[0], others)}"
+            f"{did_you_mean(absent[0], others) or _other_delimiter(names, wanted)}"
         )
+
+
+def _other_delimiter(names: Sequence[str], wanted: Sequence[str]) -> str:
+    """Returns which delimiter a header of one name seems to have, for a message; "" if none makes the columns of it."""
+    if len(names) != 1:
+        return ""
+    parted = {sign: {name.strip(' "') for name in names[0].split(sign)} for sign in ("\t", ";", ",", "|")}
+    sign = next((sign for sign, parts in parted.items() if set(wanted) <= parts), None)
+    return f": the values are parted by {sign!r}, which data.delimiter is not" if sign else ""

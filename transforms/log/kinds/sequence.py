@@ -8,6 +8,8 @@ import pydantic
 from ctrpipe.transforms.log.kinds.guess import ColumnSample, Guess, usual_length
 from ctrpipe.transforms.log.kinds.kind import Kind, Seen, WithVocabulary
 
+MOST_VALUES = 100  # of one item
+
 
 class ItemSequence(WithVocabulary):
     """A user's history, such as `50|172|133`: items in order, the newest last.
@@ -37,9 +39,10 @@ class ItemSequence(WithVocabulary):
     """
     within: str | None = pydantic.Field(None, min_length=1, examples=[","])
     """Separator between several values of one item, as in `c1,c2|c3` for two items. Parquet and JSON may have lists of
-    lists. null: an item has one value.
+    lists. null: an item has one value, or, where elements of the log's lists are lists or have `separator` in them, as
+    many as its first rows show; a run says so.
     """
-    values_per_item: dict[str, Annotated[int, pydantic.Field(ge=2, le=100)]] = pydantic.Field(
+    values_per_item: dict[str, Annotated[int, pydantic.Field(ge=2, le=MOST_VALUES)]] = pydantic.Field(
         {}, examples=[{"categories": 3}]
     )
     """Maximum number of values of one item, by column, for the columns whose items have several; further values are
