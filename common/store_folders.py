@@ -29,7 +29,7 @@ from ctrpipe.common.stores import StoreError
 MANIFEST = "ctrpipe_manifest.json"
 CACHE = "CTRPIPE_CACHE"
 _THREADS = 8
-_CLAIMS = ".ctrpipe_claims"
+CLAIMS = ".ctrpipe_claims"
 _BEAT_SECONDS = 10.0
 _DEAD_SECONDS = 60.0  # a claim that is not renewed for so long is of a killed process
 
@@ -217,7 +217,7 @@ def one_writer(url: str) -> Iterator[None]:
         StoreError: another process writes the folder.
     """
     own = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}.json"
-    claims = stores.join(url, _CLAIMS)
+    claims = stores.join(url, CLAIMS)
     claim, text = stores.join(claims, own), json.dumps({"host": socket.gethostname(), "process": os.getpid()}).encode()
     stores.write_bytes(claim, text)
     ended = threading.Event()

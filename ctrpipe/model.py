@@ -91,13 +91,21 @@ class Model:
             SavedModel.
         kept: The folder of the Keras model and its weights. None if there is none.
         trust: Whether to import the Keras model's class if it is not a class of ctrpipe.
+        version: With a URL, the folder of the version that is served, which describes the log; None if it is elsewhere.
 
     Raises:
         InputError: the URL is not the URL of a model.
     """
 
-    def __init__(self, source: pathlib.Path | str | None, kept: pathlib.Path | None = None, trust: bool = False):
+    def __init__(
+        self,
+        source: pathlib.Path | str | None,
+        kept: pathlib.Path | None = None,
+        trust: bool = False,
+        version: pathlib.Path | None = None,
+    ):
         self.source = source
+        self._version = pathlib.Path(source) if version is None and isinstance(source, pathlib.Path) else version
         self._kept = kept
         self._trust = trust
         self._client = RestClient(source) if isinstance(source, str) else None
@@ -146,9 +154,9 @@ class Model:
 
         Args:
             rows: A dict of columns, a list of dicts, a pandas or polars DataFrame or a pyarrow Table. None, NaN and
-                keys absent from some of the dicts are missing values. A model from a folder ignores columns that it
-                does not read, and converts the values as in a log: times, lists, and numbers in text columns, where
-                123.0 is "123".
+                keys absent from some of the dicts are missing values. A model from a folder, and the server of
+                `ctrpipe.serve`, ignore columns that they do not read, and convert the values as in a log: times, lists,
+                and numbers in text columns, where 123.0 is "123".
 
         Returns:
             `Predictions`: float32 `[N]` by task.
@@ -162,12 +170,14 @@ class Model:
             array([0.21, 0.18], dtype=float32)
         """
         columns = _columns(rows)
-        if self._client is not None:
+        if self._client is not None and self._version is None:
             return Predictions(self._client.predict(self._as_served(columns)), index_of(rows))
         if isinstance(columns, Mapping):
             columns = {**columns, **self._texts_of_others(columns)}
         else:
             columns = self._as_in_a_log(columns, TABLE)
+        if self._client is not None:
+            return Predictions(self._client.predict(columns), index_of(rows))
         return Predictions(self._run(to_arrays(columns, none_is_nan=True)), index_of(rows))
 
     def _as_served(self, columns: Inputs) -> Inputs:
@@ -175,23 +185,25 @@ class Model:
         assert self._client is not None
         is_table = not isinstance(columns, Mapping)
         named: dict[str, Column] = dict(columns if isinstance(columns, Mapping) else _named(columns))
-        others = [name for name, values in named.items() if not _are_texts(values) and not _has_lists(values)]
+        others = [name for name, values in named.items() if not _are_texts(values)]
         if not others:
             return columns
-        signatures = self._client.metadata()["metadata"]["signature_def"]["signature_def"]
-        inputs = signatures.get(SIGNATURE, {}).get("inputs", {})
+        texts = self._texts()
         for name in others:
-            if inputs.get(name, {}).get("dtype") == "DT_STRING":
+            if texts.get(name) and _has_lists(named[name]):
+                raise InputError(
+                    f"column '{name}': lists, and the model at {self.source} reads a text with a separator; join each "
+                    "list, such as 'a|b', or load the model's folder"
+                )
+            if texts.get(name):
                 values = _arrow(named[name], name)
                 named[name] = as_binary(values, name, TABLE if is_table else ROWS)
         return named
 
     def _texts_of_others(self, columns: Mapping[str, Any]) -> dict[str, pa.Array | np.ndarray]:
         """Returns the text columns with other values than texts, such as numbers, as the texts of a log."""
-        import tensorflow as tf  # lazy: takes 4 s, and the servable has imported it
-
-        texts = [name for name, kind in self._servable.input_types[SIGNATURE].items() if kind == tf.string]
-        others = [name for name in texts if name in columns and not _are_texts(columns[name])]
+        texts = self._texts()
+        others = [name for name in columns if texts.get(name) and not _are_texts(columns[name])]
         if not others:
             return {}
         values = [_arrow(columns[name], name) for name in others]
@@ -207,12 +219,10 @@ class Model:
             table: The columns.
             source: Their name in error messages.
         """
-        import tensorflow as tf  # lazy: takes 4 s, and the servable has imported it
-
         columns: dict[str, pa.Array | np.ndarray] = {}
         faults: dict[int, str] = {}
         whole = self._log_spec.whole_number_columns
-        for name, kind in self._servable.input_types[SIGNATURE].items():
+        for name, is_text in self._texts().items():
             if name not in table.column_names:
                 continue
             values = table[name].combine_chunks()
@@ -226,7 +236,7 @@ class Model:
                 separator, is_sequence = self._log_spec.separators[name], name in self._log_spec.columns_of("sequence")
                 within = self._log_spec.inner_separators.get(name)
                 values = join_lists(values, separator, name, source, faults, is_sequence, name in whole, within)
-            elif kind == tf.string:
+            elif is_text:
                 values = as_binary(values, name, source, faults if name in whole else None)
             columns[name] = values
         if faults:
@@ -236,7 +246,18 @@ class Model:
 
     @functools.cached_property
     def _log_spec(self) -> "LogSpec":
-        return read_log_spec(pathlib.Path(str(self.source)))
+        assert self._version is not None
+        return read_log_spec(self._version)
+
+    def _texts(self) -> dict[str, bool]:
+        """Returns whether each column that the model reads has texts."""
+        if self._client is not None:
+            signatures = self._client.metadata()["metadata"]["signature_def"]["signature_def"]
+            inputs = signatures.get(SIGNATURE, {}).get("inputs", {})
+            return {name: info.get("dtype") == "DT_STRING" for name, info in inputs.items()}
+        import tensorflow as tf  # lazy: takes 4 s, and the servable has imported it
+
+        return {name: kind == tf.string for name, kind in self._servable.input_types[SIGNATURE].items()}
 
     def _run(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         types = self._servable.input_types[SIGNATURE]
@@ -279,7 +300,7 @@ class Model:
         version = pathlib.Path(self.source)
         trained = _asset(version, Asset.TRAINING).get("model", {})
         counts = _asset(version, Asset.TRAINING_COUNTS)
-        rows = [["loaded from", str(version)], ["training rows", counts.get("rows")]]
+        rows: list[list[Any]] = [["loaded from", str(version)], ["training rows", counts.get("rows")]]
         with contextlib.suppress(InputError):
             rows.append(["predicts", ", ".join(self._log_spec.data.columns_by_task)])
             for kind, names in self._columns_by_kind().items():

@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import dataclasses
+import pathlib
 from typing import TYPE_CHECKING, Any
 
 from ctrpipe.common.errors import InputError
@@ -33,11 +34,12 @@ class Server:
         grpc: The gRPC address, `HOST:PORT`.
     """
 
-    def __init__(self, url: str, rest: str, grpc: str, running: contextlib.ExitStack):
+    def __init__(self, url: str, rest: str, grpc: str, running: contextlib.ExitStack, folder: pathlib.Path):
         self.url = url
         self.rest = rest
         self.grpc = grpc
         self._running = running
+        self._folder = folder
         atexit.register(self._end)  # before Python unloads the modules that closing needs
 
     def predict(self, rows: Any) -> "Predictions":
@@ -51,7 +53,7 @@ class Server:
         """
         from ctrpipe.model import Model  # lazy: numpy and pyarrow take 0.3 s
 
-        with Model(self.url) as model:
+        with Model(self.url, version=find_version(self._folder)) as model:
             return model.predict(rows)
 
     def close(self) -> None:
@@ -124,7 +126,7 @@ def serve(model: PathLike | Run, *, name: str = NAME, rest_port: int = 0, grpc_p
     with contextlib.ExitStack() as starting:
         addresses = starting.enter_context(running_server(options, rest_port, grpc_port))
         rest, grpc = str(addresses.rest), str(addresses.grpc)
-        return Server(f"{rest}/v1/models/{name}", rest, grpc, starting.pop_all())
+        return Server(f"{rest}/v1/models/{name}", rest, grpc, starting.pop_all(), folder)
 
 
 def _text(value: Any) -> str:

@@ -3,7 +3,10 @@
 This module does not import TensorFlow, so commands that only look up a version start at once.
 """
 
+import contextlib
 import enum
+import json
+import os
 import pathlib
 
 from ctrpipe.common.errors import InputError
@@ -96,6 +99,25 @@ def base_path_of(model: pathlib.Path) -> pathlib.Path:
         names = ", ".join(path.name for path in pushed)
         raise InputError(f"{model}: this run pushed models of several names, {names}; give {model / PUSHED}/<name>")
     return pushed[0]
+
+
+def run_of(model: pathlib.Path) -> pathlib.Path:
+    """Returns the folder of the run that pushed a model, of its versions' folder or a version; other paths as they are.
+
+    Raises:
+        InputError: the run has pushed another version since.
+    """
+    place = model.absolute()
+    base_path = place.parent if graph_file(place).exists() else place
+    run = base_path.parent.parent
+    metrics = run / "metrics.json"
+    if base_path.parent.name != PUSHED or not newest_version(base_path) or not metrics.exists():
+        return model
+    if base_path != place:
+        with contextlib.suppress(ValueError, AttributeError):  # who reads the run reports damaged results
+            if (newest := str(json.loads(metrics.read_text()).get("model_version"))) != place.name:
+                raise InputError(f"{model}: the results of its run, {run}, are of version {newest}; name that one")
+    return run if model.is_absolute() else pathlib.Path(os.path.relpath(run))
 
 
 def find_version(model: pathlib.Path) -> pathlib.Path:

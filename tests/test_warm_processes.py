@@ -5,11 +5,12 @@ import pathlib
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
 from ctrpipe.common.processes import run_in_new_process
-from tests.warm_processes import start_warm
+from tests.warm_processes import children_seconds, start_warm
 
 
 def surroundings(name: str) -> tuple[str | None, str, bool, int]:
@@ -30,12 +31,26 @@ def test_a_new_process_has_the_environment_folder_and_streams_of_now(tmp_path, m
     assert said.out == 2 * "said by it\n" and said.err == 2 * "and to standard error\n"
 
 
+def compute(seconds: float) -> None:
+    while time.process_time() < seconds:
+        pass
+
+
+@pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="no process is forked without pytest-xdist")
+def test_the_cpu_time_of_forks_that_have_ended_is_counted():
+    before, end = children_seconds(), time.monotonic() + 30
+    run_in_new_process(compute, 0.2)
+    while children_seconds() < before + 0.15 and time.monotonic() < end:  # the process that is forked waits for them
+        time.sleep(0.02)
+    assert 0.15 <= children_seconds() - before < 1
+
+
 def test_a_command_writes_where_it_is_started_and_ends_with_its_code(tmp_path):
     with start_warm("generate", "--rows", 5, "--output", "log.tsv", cwd=tmp_path, stderr=subprocess.PIPE) as process:
         _, said = process.communicate(timeout=60)
     assert process.returncode == 0, said
     assert len((tmp_path / "log.tsv").read_text().splitlines()) == 5
-    with start_warm("generate", "--rows", "x", "--output", tmp_path / "a", stderr=subprocess.PIPE) as process:
+    with start_warm("generate", "--rows", 0, "--output", tmp_path / "a", stderr=subprocess.PIPE) as process:
         _, said = process.communicate(timeout=60)
     assert process.returncode == 2 and said.count("ctrpipe: ") == 1 and not (tmp_path / "a").exists()
 

@@ -8,7 +8,6 @@ Outside pytest-xdist, and in the processes that such a process starts, "spawn" s
 
 import io
 import logging
-import multiprocessing.connection
 import multiprocessing.context
 import multiprocessing.forkserver
 import multiprocessing.popen_forkserver
@@ -22,6 +21,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping
 from typing import Any, NoReturn, Self
@@ -36,7 +36,7 @@ def fork_server() -> None:
     """Forks this process into the one that is forked for each new process."""
     global _owner
     multiprocessing.resource_tracker.ensure_running()
-    address = multiprocessing.connection.arbitrary_address("AF_UNIX")
+    address = os.path.join(tempfile.mkdtemp(prefix="forks-"), "socket")  # the first process removes it, with all others
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen()
@@ -71,7 +71,8 @@ def children_seconds() -> float:
     """CPU time of the forks that have ended, and of the process that is forked."""
     if _owner != os.getpid():
         return 0.0
-    return sum(psutil.Process(_server._forkserver_pid).cpu_times())
+    used = psutil.Process(_server._forkserver_pid).cpu_times()
+    return used.user + used.system + used.children_user + used.children_system
 
 
 def _start(process: Any) -> Any:

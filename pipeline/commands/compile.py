@@ -26,6 +26,7 @@ from ctrpipe.pipeline.commands.options import PATH
 @click.option("--sweep", "is_sweep", is_flag=True, help="Compile `ctrpipe sweep`: each training in a pod of its own.")
 @click.option("--grid", multiple=True, metavar="KEY=VALUE,VALUE", help="Of --sweep: as in `ctrpipe sweep`; repeatable.")
 @click.option("--tune", "trials", type=click.IntRange(1), metavar="TRIALS", help="Compile `ctrpipe tune` with so many.")
+@click.option("--hosts", type=click.IntRange(2), help="Compile a TrainJob: so many hosts train a run's models.")
 @click.option("--objective", type=click.Choice(get_args(Monitor)), help="Of --tune: as in `ctrpipe tune`.")
 @click.option("--seeds", type=click.IntRange(0), default=None, help="Of --sweep and --tune: as there. Default: 3.")
 @click.option(
@@ -39,6 +40,7 @@ def compile(
     is_sweep: bool,
     grid: tuple[str, ...],
     trials: int | None,
+    hosts: int | None,
     objective: Monitor | None,
     seeds: int | None,
     parallel: int | None,
@@ -58,14 +60,20 @@ def compile(
 
     Their parameters are data, output and settings. A run of the same output folder continues. With --parallel 1 a study
     has the trials of `ctrpipe tune`; otherwise those of a round are chosen together.
+
+    \b
+    A TrainJob of Kubeflow Trainer, for `kubectl apply -f job.yaml`, which is `ctrpipe run` on four hosts:
+      ctrpipe compile mine.yaml --output job.yaml --hosts 4
     """
-    if is_sweep and trials:
-        raise InputError("give --sweep or --tune, not both")
+    if len([one for one in (is_sweep, trials, hosts) if one]) > 1:
+        raise InputError("give --sweep, --tune or --hosts, one of them")
     _check_options(
         is_sweep, trials, {"--grid": grid, "--objective": objective, "--seeds": seeds, "--parallel": parallel}
     )
     if (is_sweep or trials) and target == "json":
         raise InputError("--format json: a sweep or study needs a volume that its pods share; give --format yaml")
+    if hosts and target == "json":
+        raise InputError("--format json: a TrainJob is for a cluster of your own; give --format yaml")
     from ctrpipe.pipeline.config import load_config  # lazy: 0.2 s
 
     loaded = None if is_sweep else load_config(config, settings)
@@ -74,6 +82,7 @@ def compile(
         # Lazy: TFX and the Kubeflow compiler take 6 s to import. An invalid configuration fails before it.
         from ctrpipe.pipeline.kubeflow.compile import compile_pipeline
         from ctrpipe.pipeline.kubeflow.compile_search import PARALLEL, compile_study, compile_sweep
+        from ctrpipe.pipeline.kubeflow.train_job import compile_train_job
 
     if is_sweep:
         steps = compile_sweep(config, settings, grid, output, seeds or None, parallel or PARALLEL)
@@ -82,8 +91,11 @@ def compile(
         steps = compile_study(config, settings, trials, output, objective, parallel=parallel or PARALLEL, **of_study)
     else:
         assert loaded is not None  # it is no sweep
-        steps = compile_pipeline(loaded, output, vertex=target == "json")
-    say(f"Steps: {', '.join(steps)}")
+        if hosts:
+            steps = compile_train_job(loaded, hosts, output)
+        else:
+            steps = compile_pipeline(loaded, output, vertex=target == "json")
+    say(f"{'Manifests' if hosts else 'Steps'}: {', '.join(steps)}")
     say(f"Written: {output}")
 
 

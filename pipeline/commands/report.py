@@ -15,7 +15,8 @@ from ctrpipe.pipeline.commands.options import PATH
 def report(directory: pathlib.Path, opened: bool) -> None:
     """Rewrite the report of a finished run.
 
-    Writes DIRECTORY/report.html, where DIRECTORY is the folder of the run.
+    Writes DIRECTORY/report.html. DIRECTORY is the folder of the run; the folder of the model that it pushed, or of a
+    version, names its run.
     """
     from ctrpipe.pipeline.report.report import write_report  # lazy: jinja2 takes 0.05 s
 

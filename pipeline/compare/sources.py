@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, read_scored
+from ctrpipe.serving.layout import run_of
 
 if TYPE_CHECKING:
     from ctrpipe.pipeline.config import RunConfig
@@ -23,12 +24,14 @@ def read_sources(models: Sequence[Sequence[pathlib.Path]], config: "RunConfig | 
     all its points, one model each.
 
     Args:
-        models: For each model, the folders of its runs or scorings, or files that a sweep left in `results`.
+        models: For each model, the folders of its runs (or of what they pushed) or scorings, or files that a sweep left
+            in `results`.
         config: The log's configuration, with the label and slice columns. Required for a scoring.
 
     Raises:
         InputError: a path holds no predictions or comes twice, or a scoring is given without a configuration.
     """
+    models = [[run_of(path) for path in trainings] for trainings in models]
     paths = [path for trainings in models for path in trainings]
     if len(set(paths)) < len(paths):
         raise InputError("the same folder is named twice; compare one run with another")

@@ -4,6 +4,7 @@ import copy
 import os
 import pathlib
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -118,19 +119,29 @@ def _with_extended(source: Source) -> dict[pathlib.Path, dict[str, Any]]:
 
 def _read_mapping(path: pathlib.Path) -> dict[str, Any]:
     """Returns the values of one file."""
+    hint = _hint(path)
     try:
         text = path.read_text()
     except OSError as error:
-        raise InputError(f"{path}: cannot read the configuration: {error.strerror}") from error
+        advice = "name its YAML file" if isinstance(error, IsADirectoryError) else "check the path"
+        raise InputError(f"{path}: cannot read the configuration: {error.strerror}; {advice}") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not a text file (invalid UTF-8)") from error
+        raise InputError(f"{path}: not a text file (invalid UTF-8){hint}") from error
     try:
         values = read_yaml(text)
     except yaml.YAMLError as error:
-        raise InputError(f"{path}: not valid YAML: {one_line(error)}") from error
+        reason = "this command takes a configuration" if hint else one_line(error)
+        raise InputError(f"{path}: not valid YAML: {reason}{hint}") from error
     if not isinstance(values, dict):
-        raise InputError(f"{path}: expected a mapping with the keys name, data, features, model")
+        raise InputError(f"{path}: expected a mapping with the keys name, data, features, model{hint}")
     return values
+
+
+def _hint(path: pathlib.Path) -> str:
+    """Returns the command that drafts a configuration for a log which may be given in place of one; "" for YAML."""
+    if path.suffix.lower() in (".yaml", ".yml") or not path.is_file():
+        return ""
+    return f"; `ctrpipe init {shlex.quote(str(path))}` drafts a configuration for a log"
 
 
 def _place(files: dict[pathlib.Path, dict[str, Any]], key: tuple[int | str, ...]) -> pathlib.Path:

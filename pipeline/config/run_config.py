@@ -56,8 +56,10 @@ class RunConfig(LogSpec):
         model: {name: dcn_v2}
     """
 
-    name: str = pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", examples=["mine"])
-    """Name of the run: letters, digits, `_`, `.` and `-`. Its folder is `runs/<name>`, unless `--output` is given."""
+    name: str = pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=63, examples=["mine"])
+    """Name of the run: at most 63 letters, digits, `_`, `.` and `-`. Its folder is `runs/<name>`, unless `--output` is
+    given.
+    """
     seed: int = pydantic.Field(1, ge=0, lt=SEEDS)
     """Seed of all random numbers: initial weights, row order, hash split. It makes a run reproducible."""
     events: EventLog | None = None
@@ -297,11 +299,12 @@ class RunConfig(LogSpec):
 
     @pydantic.model_validator(mode="after")
     def _batches_have_statistics(self) -> "RunConfig":
-        if self.training.batch_size == 1 and self.model.option("normalization") == "batch":
-            raise ValueError(
-                "training.batch_size: 1 with model.normalization: batch normalises each row by itself, to zero; use a "
-                "larger batch or normalization: layer"
-            )
+        for key, model in (("model", self.model), ("evaluation.baseline", self.evaluation.baseline)):
+            if model and self.training.batch_size == 1 and model.option("normalization") == "batch":
+                raise ValueError(
+                    f"training.batch_size: 1 with {key}.normalization: batch normalises each row by itself, to zero; "
+                    "use a larger batch or normalization: layer"
+                )
         return self
 
     @pydantic.model_validator(mode="after")

@@ -77,7 +77,7 @@ def explain_model(
         report = _add_to_report(source.run, explanation)
     if output is None:
         return Explained(explanation, report, None, None, None)
-    pruned, log = None, ()
+    pruned, log = None, tuple[str, ...]()
     if settings.prune is not None:
         config = config_of_run(source)
         pruned = write_pruned(output, config, explanation["pruned"])

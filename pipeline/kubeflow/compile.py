@@ -2,8 +2,9 @@
 
 import json
 import pathlib
+import re
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -29,8 +30,11 @@ from ctrpipe.pipeline.kubeflow.task import (
 from ctrpipe.pipeline.run.run import check_options
 
 DEFAULT = "default"  # key of kubeflow.resources for steps without their own key
+LONGEST_NAME = 100  # characters of a pipeline's name; Kubeflow adds to it, and stores 127
 BUCKETS = "/gcs/"  # folder where Vertex AI mounts all buckets in its containers
 _BY_URL = ("data", "monitoring", "kubeflow")  # sections whose paths may be URLs of a store
+BRACES = "{{"  # begins a variable of Argo's, wherever a workflow has it
+_DEVICE = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 STEP = ["python", "-m", "ctrpipe.pipeline.kubeflow.step"]
 
 
@@ -44,8 +48,9 @@ def compile_pipeline(config: RunConfig, output: pathlib.Path, vertex: bool = Fal
         InputError: the configuration cannot run on Kubeflow, or the file cannot be written.
     """
     folder = check_cluster(config, vertex)
+    check_pipeline(config)
     nodes = graph_nodes(config)
-    names = [PREPARE, *(node.name for node in nodes), REPORT, VERDICT]
+    names = step_names(nodes)
     check_steps(config, names)
     text = compiled(lambda: _pipeline(config, nodes, folder, not vertex))
     if vertex:
@@ -84,9 +89,56 @@ def check_cluster(config: RunConfig, vertex: bool = False) -> str:
     check_options(config)
     if vertex and config.kubeflow.secrets:
         raise InputError("kubeflow.secrets: Vertex AI has no Kubernetes secrets; leave them out, or compile to YAML")
-    if config.training.distribution == "multi_worker":
-        raise InputError("training.distribution: a step is one pod; for several hosts see kubeflow/training")
+    if not vertex:
+        _check_accelerators(config)
     return folder
+
+
+def check_pipeline(config: RunConfig) -> None:
+    """Checks that a training needs one pod alone, and that no text would be replaced. Raises InputError if not."""
+    if config.training.distribution == "multi_worker":
+        raise InputError("training.distribution: a step is one pod; compile a TrainJob, with --hosts 2 or more")
+    for where, text in _texts(config.model_dump(mode="json", exclude_unset=True)):
+        if BRACES in text:
+            raise InputError(f"{where}: Argo would replace what follows {BRACES} in {text[:60]!r}; write it without")
+
+
+def _texts(values: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Yields each text of a configuration, names included, with the key at which it is."""
+    if isinstance(values, str):
+        yield key, values
+    elif isinstance(values, list):
+        for value in values:
+            yield from _texts(value, key)
+    elif isinstance(values, dict):
+        for name, value in values.items():
+            below = f"{key}.{name}".lstrip(".")
+            yield below, str(name)
+            yield from _texts(value, below)
+
+
+def _check_accelerators(config: RunConfig) -> None:
+    for step, resources in config.kubeflow.resources.items():
+        if resources.accelerator and not _DEVICE.fullmatch(resources.accelerator):
+            raise InputError(
+                f"kubeflow.resources.{step}.accelerator: {resources.accelerator!r} is not a resource of Kubernetes; "
+                "write the name that its nodes offer, such as nvidia.com/gpu"
+            )
+
+
+def pipeline_name(name: str) -> str:
+    """Returns the name of a run as a pipeline has it: in lower case, with - in place of other characters.
+
+    Raises:
+        InputError: Kubeflow would refuse it.
+    """
+    made = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    if not made or len(made) > LONGEST_NAME:
+        raise InputError(
+            f"name: {name[:40]!r} makes a pipeline's name of {len(made)} characters; give one of 1 to {LONGEST_NAME} "
+            "letters, digits and -"
+        )
+    return made
 
 
 def _paths(config: RunConfig) -> list[tuple[str, str]]:
@@ -109,6 +161,11 @@ def _check_path(where: str, path: str, mounts: list[str]) -> None:
     if not any(path.startswith(f"{mount}/") for mount in mounts) or ".." in path.split("/"):
         place = " or ".join(mounts) or "one of kubeflow.volumes"
         raise InputError(f"{where}: {path} is not visible to the steps in the cluster; put it below {place}")
+
+
+def step_names(nodes: list[Node]) -> list[str]:
+    """Returns the names of a run's steps in topological order."""
+    return [PREPARE, *(node.name for node in nodes), REPORT, VERDICT]
 
 
 def check_steps(config: RunConfig, names: list[str]) -> None:
@@ -203,7 +260,7 @@ def _pipeline(config: RunConfig, nodes: list[Node], folder: str, volumes: bool) 
     of_split = config.data.split.files.train if config.data.split.files else []
     run.__defaults__ = (config.data.paths, *defaults) if config.data.paths or of_split else defaults
     description = f"{config.model.name} on the log {config.name}; code {version}"
-    return dsl.pipeline(name=config.name, description=description)(run)
+    return dsl.pipeline(name=pipeline_name(config.name), description=description)(run)
 
 
 # kfp reads the parameters' descriptions, which Kubeflow's form for a run shows, from the pipeline's docstring.
@@ -300,6 +357,11 @@ def step_component(
     return components.load_component_from_text(yaml.safe_dump(specification))
 
 
+def resources_of(config: RunConfig, name: str) -> Resources:
+    """Returns the resources of a step: its own, those of all steps, or none."""
+    return config.kubeflow.resources.get(name) or config.kubeflow.resources.get(DEFAULT) or Resources()
+
+
 def set_container(config: RunConfig, task: Any, name: str, in_cluster: bool) -> Any:
     """Sets the resources and the environment of a step's task, mounts its volumes, and returns the task.
 
@@ -310,7 +372,7 @@ def set_container(config: RunConfig, task: Any, name: str, in_cluster: bool) -> 
         in_cluster: Whether the task gets settings that only Kubernetes has. Vertex AI has no volumes, tolerations or
         secrets.
     """
-    resources = config.kubeflow.resources.get(name) or config.kubeflow.resources.get(DEFAULT) or Resources()
+    resources = resources_of(config, name)
     if resources.cpu:
         task.set_cpu_request(resources.cpu).set_cpu_limit(resources.cpu)
     if resources.memory:
@@ -320,10 +382,15 @@ def set_container(config: RunConfig, task: Any, name: str, in_cluster: bool) -> 
     if resources.retries and name != VERDICT:  # a blocked model stays blocked
         task.set_retry(resources.retries, backoff_duration="30s", backoff_factor=2.0, backoff_max_duration="600s")
     for variable, value in config.kubeflow.environment.items():
-        task.set_env_variable(variable, value)
+        task.set_env_variable(variable, as_it_is(value) if in_cluster else value)
     if in_cluster:
         _set_pod(config.kubeflow, resources, task)
     return task
+
+
+def as_it_is(text: str) -> str:
+    """Returns what Kubernetes makes this text of; it replaces $(NAME) by another variable."""
+    return text.replace("$(", "$$(")
 
 
 def _set_pod(kubeflow: Kubeflow, resources: Resources, task: Any) -> None:

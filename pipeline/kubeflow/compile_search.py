@@ -3,7 +3,6 @@
 import json
 import math
 import pathlib
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,12 +10,14 @@ from kfp import dsl
 
 from ctrpipe.common.code_version import code_version
 from ctrpipe.common.errors import InputError
-from ctrpipe.common.stores import is_url
 from ctrpipe.pipeline.config import RunConfig, Source, load_config
 from ctrpipe.pipeline.kubeflow.compile import (
+    BRACES,
     check_cluster,
+    check_pipeline,
     check_steps,
     compiled,
+    pipeline_name,
     set_container,
     step_component,
     with_account,
@@ -24,6 +25,7 @@ from ctrpipe.pipeline.kubeflow.compile import (
 )
 from ctrpipe.pipeline.kubeflow.task import (
     CONFIRM_STUDY,
+    MAX_ARGUMENTS,
     PLAN_STUDY,
     PLAN_SWEEP,
     PROPOSE_TRIALS,
@@ -36,6 +38,7 @@ from ctrpipe.pipeline.tune.plan import SEEDS, Budget, Objective
 from ctrpipe.pipeline.tune.plan import make_plan as make_study
 
 PARALLEL = 4  # trainings at the same time
+ROUNDS = 100  # of a study: KFP 2.17 makes a workflow of 1.05 MB of so many, and Kubernetes stores 1.5
 _ITEMS = "List[str]"
 
 
@@ -109,6 +112,12 @@ def compile_study(
     Raises:
         InputError: the space, the configuration or the file cannot be used.
     """
+    rounds = math.ceil(trials / parallel)
+    if rounds > ROUNDS:
+        raise InputError(
+            f"--tune {trials} --parallel {parallel}: {rounds} rounds, more than the {ROUNDS} that Kubernetes can "
+            f"store; give --parallel {math.ceil(trials / ROUNDS)} or more"
+        )
     plan = make_study(source, settings, Budget(trials=trials), objective, seeds=seeds)
     base = plan.space.base
     values = {
@@ -124,7 +133,7 @@ def compile_study(
     def steps(given: dict[str, Any]) -> None:
         last = make.task(PLAN_STUDY, **given)
         made = {"arguments": last.outputs["arguments"]}
-        for number in range(1, math.ceil(trials / parallel) + 1):
+        for number in range(1, rounds + 1):
             proposed = make.task(PROPOSE_TRIALS, **made).after(last)
             with dsl.ParallelFor(proposed.outputs["items"], name=f"Round {number}") as item:
                 last = make.task(TRAIN_TRIAL, item=item, **made)
@@ -140,7 +149,7 @@ def _values(config: RunConfig) -> dict[str, Any]:
 
 
 class _Steps:
-    """Makes the steps of a pipeline whose pods share a folder.
+    """Makes the steps of a pipeline whose pods share a folder, on a volume or in a store.
 
     Args:
         config: The configuration of the steps' containers.
@@ -149,6 +158,15 @@ class _Steps:
     """
 
     def __init__(self, config: RunConfig, plan: str, shown: dict[str, str]):
+        if len(plan.encode()) > MAX_ARGUMENTS:
+            raise InputError(
+                f"{config.name}: points and configuration have {len(plan.encode()):,} bytes, at most {MAX_ARGUMENTS:,} "
+                "go to a step; compile fewer points, or a grid in place of single points"
+            )
+        if BRACES in plan:
+            raise InputError(
+                f"{config.name}: a point or setting has {BRACES}, which Argo would replace; write it without"
+            )
         self.version = code_version()
         self._config = config
         self._plan = plan
@@ -179,9 +197,9 @@ class _Steps:
         """Writes the pipeline, and returns the names of its steps."""
         config = self._config
         run_folder = check_cluster(config)
-        if is_url(run_folder):
-            raise InputError(f"kubeflow.output: {run_folder}: the pods share a folder; give one on a volume")
-        folder = f"{run_folder.rpartition('/')[0]}/{name}"
+        check_pipeline(config)
+        parent = run_folder.rpartition("/")[0]
+        folder = f"{run_folder}/{name}" if parent.endswith(":/") else f"{parent}/{name}"  # a bucket has no parent
 
         def run(data: list, output: str, settings: list) -> None:  # type: ignore[type-arg]  # kfp reads them
             steps({"data": data, "output": output, "settings": settings})
@@ -190,7 +208,7 @@ class _Steps:
         of_split = config.data.split.files.train if config.data.split.files else []
         defaults: tuple[Any, ...] = (folder, [])
         run.__defaults__ = (config.data.paths, *defaults) if config.data.paths or of_split else defaults
-        title = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+        title = pipeline_name(name)
         text = compiled(lambda: dsl.pipeline(name=title, description=description)(run))
         check_steps(config, self._names)
         write_package(output, with_account(config, text))
@@ -203,6 +221,6 @@ _DESCRIPTIONS = """Trains many settings on one log, each training in a pod of it
 
 Args:
     data: Paths of the log's files, below a mounted volume, or URLs of a store.
-    output: Folder of the results, below a mounted volume. The same folder again continues.
+    output: Folder of the results, below a mounted volume, or its URL in a store. The same folder again continues.
     settings: Settings of every training as KEY=VALUE, such as training.epochs=2.
 """

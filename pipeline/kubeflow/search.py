@@ -1,4 +1,4 @@
-"""The work of the steps of a sweep and of a study: each training in a pod of its own, in a folder that all pods see.
+"""The work of the steps of a sweep and of a study: each training in a pod of its own, in a folder that all pods share.
 
 A sweep's trainings do not depend on each other. A study's do: a point is chosen after the trials before it. So a study
 goes in rounds. One step records the results of a round and chooses the points of the next, as many as there are pods;
@@ -16,9 +16,9 @@ from typing import Any
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import atomic_path, write_json, write_text
-from ctrpipe.common.output_folder import check_output, one_run_at_a_time
+from ctrpipe.common.output_folder import check_output
 from ctrpipe.common.progress import announce
-from ctrpipe.common.stores import is_url
+from ctrpipe.pipeline.kubeflow.shared_folder import BEGIN, WORK, SharedFolder, shared_folder
 from ctrpipe.pipeline.kubeflow.task import (
     CONFIRM_STUDY,
     PLAN_STUDY,
@@ -36,6 +36,7 @@ from ctrpipe.pipeline.sweep import run as sweep_run
 from ctrpipe.pipeline.sweep.plan import SweepPlan
 from ctrpipe.pipeline.sweep.plan import make_plan as make_sweep
 from ctrpipe.pipeline.sweep.summary import print_sweep, show, summarise_sweep, write_sweep
+from ctrpipe.pipeline.tune.confirm import FOLDER as CONFIRMED
 from ctrpipe.pipeline.tune.confirm import confirm
 from ctrpipe.pipeline.tune.plan import Budget, TunePlan
 from ctrpipe.pipeline.tune.plan import make_plan as make_tune
@@ -45,7 +46,6 @@ from ctrpipe.pipeline.tune.study import STUDY, Study
 from ctrpipe.pipeline.tune.summary import summarise
 from ctrpipe.pipeline.tune.trial import TrialResult, train_trial
 
-SHARED = "kubeflow.json"  # what the first step has found out for the others, in the output folder
 TRIALS = "trials"  # folder of the copies of the study and the results of trials that are not yet recorded
 RESULT = "result.json"
 NOTHING = ""  # the one item of a loop with nothing to do: Argo does not go on after an empty loop
@@ -67,30 +67,49 @@ class _Shared:
 
     def write(self, output: pathlib.Path) -> None:
         values = {"log": self.log.to_json(), "files": self.files, "identity": self.identity}
-        write_json(output / SHARED, values)
+        write_json(output / BEGIN, values)
 
     @classmethod
     def read(cls, output: pathlib.Path) -> "_Shared":
-        values = json.loads((output / SHARED).read_text())
+        values = json.loads((output / BEGIN).read_text())
         return cls(TransformedLog.from_json(values["log"]), values["files"], values["identity"])
 
+    @property
+    def training_rows(self) -> list[pathlib.Path]:
+        """The folders of the packed training rows."""
+        return [pathlib.Path(files).parent for files in self.log.train]
 
-def _begin(task: Task) -> tuple[dict[str, Any], pathlib.Path]:
-    """Returns the arguments of all steps, made of the compiled plan and the pipeline's parameters, and the folder."""
+    @property
+    def places(self) -> list[pathlib.Path]:
+        """The files and folders that a training reads."""
+        held_out = [pathlib.Path(files).parent for files in (*self.log.validation, *self.log.test)]
+        return [
+            *self.training_rows,
+            *held_out,
+            self.log.payload,
+            self.log.graph,
+            *(pathlib.Path(file).parent for file in self.files),
+        ]
+
+
+@contextlib.contextmanager
+def _begin(task: Task) -> Iterator[tuple[dict[str, Any], SharedFolder]]:
+    """Yields the arguments of all steps, made of the compiled plan and the pipeline's parameters, and the folder."""
     given = task.arguments
-    if is_url(given["output"]):
-        raise InputError(f"output: {given['output']}: the pods share a folder; give one on a volume")
     plan = json.loads(given["plan"])
     settings = [*plan["settings"], *given["settings"]]
     arguments = {**plan, "settings": settings, "output": given["output"]}
     task.parameters["arguments"] = json.dumps(arguments)
-    return arguments, pathlib.Path(given["output"])
+    with shared_folder(given["output"]) as folder:
+        yield arguments, folder
 
 
-def _continued(task: Task) -> tuple[dict[str, Any], pathlib.Path, _Shared]:
+@contextlib.contextmanager
+def _continued(task: Task) -> Iterator[tuple[dict[str, Any], SharedFolder, _Shared]]:
     arguments = json.loads(task.arguments["arguments"])
-    output = pathlib.Path(arguments["output"])
-    return arguments, output, _Shared.read(output)
+    with shared_folder(arguments["output"]) as folder:
+        folder.fetch_below([folder.path / BEGIN])
+        yield arguments, folder, _Shared.read(folder.path)
 
 
 def _show(task: Task, metrics: dict[str, Any], name: str, page: str) -> None:
@@ -113,52 +132,59 @@ def _sweep_plan(arguments: dict[str, Any]) -> SweepPlan:
 
 def plan_sweep(task: Task) -> None:
     """Transforms the log, and lists the trainings to do."""
-    arguments, output = _begin(task)
-    plan = _sweep_plan(arguments)
-    files = joined(task.arguments["data"] or plan.base.data.paths, plan.base, output)
-    sweep_run.check_sweep(plan, files, output)
-    with one_run_at_a_time(output):
-        log = transform(plan.base, files, output)
-        _Shared(log, files, {}).write(output)
-    runs = sweep_run.trainings(plan, log)
-    todo = sweep_run.missing(runs, output)
-    announce(f"Sweep {plan.name}: {len(plan.points)} points, {len(todo)} trainings to do")
-    task.parameters["items"] = [run.key for run in todo] or [NOTHING]
+    with _begin(task) as (arguments, folder):
+        plan, output = _sweep_plan(arguments), folder.path
+        folder.fetch(lambda name: not name.startswith(f"{sweep_run.RESULTS}/") or name.endswith(".json"))
+        files = joined(task.arguments["data"] or plan.base.data.paths, plan.base, output)
+        sweep_run.check_sweep(plan, files, output)
+        with folder.one_at_a_time():
+            log = transform(plan.base, files, output)
+            _Shared(log, files, {}).write(output)
+        runs = sweep_run.trainings(plan, log)
+        todo = sweep_run.missing(runs, output)
+        announce(f"Sweep {plan.name}: {len(plan.points)} points, {len(todo)} trainings to do")
+        task.parameters["items"] = [run.key for run in todo] or [NOTHING]
 
 
 def train_point(task: Task) -> None:
     """Trains and measures one point with one seed."""
-    arguments, output, shared = _continued(task)
-    plan, key = _sweep_plan(arguments), task.arguments["item"]
-    runs = [run for run in sweep_run.trainings(plan, shared.log) if run.key == key]
-    if not sweep_run.missing(runs, output):
-        announce("This training is done already" if key else "All trainings are done already")
-        return
-    # Of its own: only one process may train a first stage.
-    work = output / "work" / key
-    check_output(work)
-    with one_run_at_a_time(work):
-        test = sweep_run.describe_test(plan.base, shared.log)
-        numbers = sweep_run.train_one(plan, runs[0], shared.log, test, shared.files, output, work)
-    shutil.rmtree(work, ignore_errors=True)
-    announce(f"{runs[0].point.name}, seed {runs[0].config.seed}: {numbers}")
+    key = task.arguments["item"]
+    with _continued(task) as (arguments, folder, shared):
+        plan, output = _sweep_plan(arguments), folder.path
+        folder.fetch(lambda name: bool(key) and name.startswith(f"{sweep_run.RESULTS}/{key}."))
+        runs = [run for run in sweep_run.trainings(plan, shared.log) if run.key == key]
+        if not sweep_run.missing(runs, output):
+            announce("This training is done already" if key else "All trainings are done already")
+            return
+        # Of its own: only one process may train a first stage.
+        work = output / WORK / key
+        check_output(work)
+        with folder.one_at_a_time(f"{WORK}/{key}"):
+            folder.fetch_below(shared.places)
+            test = sweep_run.describe_test(plan.base, shared.log)
+            numbers = sweep_run.train_one(plan, runs[0], shared.log, test, shared.files, output, work)
+        shutil.rmtree(work, ignore_errors=True)
+        announce(f"{runs[0].point.name}, seed {runs[0].config.seed}: {numbers}")
 
 
 def summarise_points(task: Task) -> None:
     """Writes the sweep's results, and the table of its points for Kubeflow's page."""
-    arguments, output, shared = _continued(task)
-    plan = _sweep_plan(arguments)
-    runs = sweep_run.trainings(plan, shared.log)
-    if todo := sweep_run.missing(runs, output):
-        raise InputError(f"{output}: {len(todo)} trainings have no result; submit again, and they are done")
-    with one_run_at_a_time(output):
-        summary = summarise_sweep(plan, sweep_run.results(plan, runs, shared.log, output))
-        write_sweep(summary, output)
-        shutil.rmtree(output / "work", ignore_errors=True)
-    print_sweep(summary)
-    best = next((point for point in summary["points"] if point["name"] == summary["best"]), None)
-    metrics = {name: spread["mean"] for name, spread in best["metrics"].items()} if best else {}
-    _show(task, {"points": len(plan.points), "trainings": len(runs), **metrics}, "table", _table(summary))
+    with _continued(task) as (arguments, folder, shared):
+        plan, output = _sweep_plan(arguments), folder.path
+        folder.fetch_below([output / sweep_run.RESULTS, *(shared.places if plan.costs else ())])
+        runs = sweep_run.trainings(plan, shared.log)
+        if todo := sweep_run.missing(runs, output):
+            raise InputError(
+                f"{arguments['output']}: {len(todo)} trainings have no result; submit again, and they are done"
+            )
+        with folder.one_at_a_time():
+            summary = summarise_sweep(plan, sweep_run.results(plan, runs, shared.log, output))
+            write_sweep(summary, output)
+            shutil.rmtree(output / WORK, ignore_errors=True)
+        print_sweep(summary)
+        best = next((point for point in summary["points"] if point["name"] == summary["best"]), None)
+        metrics = {name: spread["mean"] for name, spread in best["metrics"].items()} if best else {}
+        _show(task, {"points": len(plan.points), "trainings": len(runs), **metrics}, "table", _table(summary))
 
 
 def _table(summary: dict[str, Any]) -> str:
@@ -189,16 +215,17 @@ def _tune_plan(arguments: dict[str, Any]) -> TunePlan:
 
 def plan_study(task: Task) -> None:
     """Transforms the log, and opens the study."""
-    arguments, output = _begin(task)
-    plan = _tune_plan(arguments)
-    base = plan.space.base
-    files = joined(task.arguments["data"] or base.data.paths, base, output)
-    placed, paths = base.placed(files)
-    check_output(output)
-    with one_run_at_a_time(output):
-        of_study = identity(plan, placed, paths, output)
-        Study(plan, output, of_study).close()  # another study in the folder is a mistake before any work
-        _Shared(transform(base, files, output), files, of_study).write(output)
+    with _begin(task) as (arguments, folder):
+        plan, output = _tune_plan(arguments), folder.path
+        folder.fetch(lambda name: not name.startswith(f"{TRIALS}/"))
+        base = plan.space.base
+        files = joined(task.arguments["data"] or base.data.paths, base, output)
+        placed, paths = base.placed(files)
+        check_output(output)
+        with folder.one_at_a_time():
+            of_study = identity(plan, placed, paths, output)
+            Study(plan, output, of_study).close()  # another study in the folder is a mistake before any work
+            _Shared(transform(base, files, output), files, of_study).write(output)
 
 
 @contextlib.contextmanager
@@ -230,67 +257,75 @@ def _record(session: Session, shared: _Shared, output: pathlib.Path) -> None:
 
 def propose_trials(task: Task) -> None:
     """Records the results of the trials before, and chooses the next ones. Trials without a result go on first."""
-    arguments, output, shared = _continued(task)
-    plan = _tune_plan(arguments)
-    with one_run_at_a_time(output), _session(plan, shared, output, output) as session:
-        _record(session, shared, output)
-        session.announce_start()
-        chosen: list[str] = []
-        while len(chosen) < arguments["parallel"] and (running := session.next()):
-            chosen.append(str(running.trial.number))
-            folder = output / TRIALS / chosen[-1]
-            folder.mkdir(parents=True, exist_ok=True)
-    for number in chosen:
-        if not (output / TRIALS / number / STUDY).exists():
-            with atomic_path(output / TRIALS / number / STUDY) as copy:
-                shutil.copyfile(output / STUDY, copy)
-    task.parameters["items"] = chosen or [NOTHING]
+    with _continued(task) as (arguments, folder, shared):
+        plan, output = _tune_plan(arguments), folder.path
+        with folder.one_at_a_time():
+            folder.fetch_below([output / STUDY, output / TRIALS, *shared.training_rows])
+            with _session(plan, shared, output, output) as session:
+                _record(session, shared, output)
+                session.announce_start()
+                chosen: list[str] = []
+                while len(chosen) < arguments["parallel"] and (running := session.next()):
+                    chosen.append(str(running.trial.number))
+                    (output / TRIALS / chosen[-1]).mkdir(parents=True, exist_ok=True)
+        for number in chosen:
+            if not (output / TRIALS / number / STUDY).exists():
+                with atomic_path(output / TRIALS / number / STUDY) as copy:
+                    shutil.copyfile(output / STUDY, copy)
+        task.parameters["items"] = chosen or [NOTHING]
 
 
 def train_one_trial(task: Task) -> None:
-    """Trains one trial; the same step again goes on from its checkpoint."""
-    arguments, output, shared = _continued(task)
+    """Trains one trial; on a volume, the same step again goes on from its checkpoint."""
     number = task.arguments["item"]
-    folder = output / TRIALS / number
-    if not number or (folder / RESULT).is_file():
-        announce("This trial is done already" if number else "No trial is left to train")
-        return
-    with one_run_at_a_time(folder), _session(_tune_plan(arguments), shared, folder, output) as session:
-        trial = session.study.resume(int(number))
-        if trial is None:
-            raise InputError(f"{folder}: the study does not know the trial {number} as begun; submit again")
-        running = session.begin(trial)
+    with _continued(task) as (arguments, shared_by_pods, shared):
+        output = shared_by_pods.path
+        folder = output / TRIALS / number
+        shared_by_pods.fetch_below([folder] if number else [])
+        if not number or (folder / RESULT).is_file():
+            announce("This trial is done already" if number else "No trial is left to train")
+            return
+        plan = _tune_plan(arguments)
+        shared_by_pods.fetch_below(shared.places)
+        with shared_by_pods.one_at_a_time(f"{TRIALS}/{number}"), _session(plan, shared, folder, output) as session:
+            trial = session.study.resume(int(number))
+            if trial is None:
+                raise InputError(f"{folder}: the study does not know the trial {number} as begun; submit again")
+            running = session.begin(trial)
 
-        def judge(numbers: dict[str, Any]) -> bool:
-            return session.judge(running, numbers)
+            def judge(numbers: dict[str, Any]) -> bool:
+                return session.judge(running, numbers)
 
-        # Only one process at a time may train a first stage, which trials one after another share.
-        stages = (session.work if arguments["parallel"] == 1 else folder) / "stages"
-        result = train_trial(running.config, session.log, running.work, stages, judge)
-        write_json(folder / RESULT, dataclasses.asdict(result))
-    announce(f"Trial {number}: {'stopped' if result.stopped else 'trained'} after {result.steps:,} steps")
+            # Only one process at a time may train a first stage, which trials one after another share.
+            stages = (session.work if arguments["parallel"] == 1 else output / WORK / number) / "stages"
+            result = train_trial(running.config, session.log, running.work, stages, judge)
+            write_json(folder / RESULT, dataclasses.asdict(result))
+        announce(f"Trial {number}: {'stopped' if result.stopped else 'trained'} after {result.steps:,} steps")
 
 
 def confirm_study(task: Task) -> None:
     """Records the last trials, trains the best configuration against the default one, and writes the results."""
-    arguments, output, shared = _continued(task)
-    plan = _tune_plan(arguments)
-    with one_run_at_a_time(output):
-        with _session(plan, shared, output, output) as session:
-            _record(session, shared, output)
-            if left := session.study.begun:
-                raise InputError(f"{output}: {len(left)} trials have no result; submit again, and they go on")
-            summary = summarise(plan, session.study, confirm(plan, session.study, shared.log, output))
-        write_results(summary, output)
-        for name in (TRIALS, "work"):
-            shutil.rmtree(output / name, ignore_errors=True)
-    print_summary(summary, output)
-    best = summary.report["best"]
-    metrics = {"trials": len(summary.report["trials"]), **{key: best[key] for key in ("value", "auc", "log_loss")}}
-    _show(task, metrics, "page", (output / PAGE).read_text())
+    with _continued(task) as (arguments, folder, shared):
+        plan, output = _tune_plan(arguments), folder.path
+        with folder.one_at_a_time():
+            folder.fetch_below([output / STUDY, output / TRIALS, output / CONFIRMED, *shared.places])
+            with _session(plan, shared, output, output) as session:
+                _record(session, shared, output)
+                if left := session.study.begun:
+                    raise InputError(
+                        f"{arguments['output']}: {len(left)} trials have no result; submit again, and they go on"
+                    )
+                summary = summarise(plan, session.study, confirm(plan, session.study, shared.log, output))
+            write_results(summary, output)
+            for name in (TRIALS, WORK):
+                shutil.rmtree(output / name, ignore_errors=True)
+        print_summary(summary, output)
+        best = summary.report["best"]
+        metrics = {"trials": len(summary.report["trials"]), **{key: best[key] for key in ("value", "auc", "log_loss")}}
+        _show(task, metrics, "page", (output / PAGE).read_text())
 
 
-WORK: dict[str, Callable[[Task], None]] = {
+STEPS: dict[str, Callable[[Task], None]] = {
     PLAN_SWEEP: plan_sweep,
     TRAIN_POINT: train_point,
     SUMMARISE_SWEEP: summarise_points,

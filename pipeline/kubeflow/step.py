@@ -42,7 +42,7 @@ def run_step(task: Task, stage: str, executor: str | None, classes: dict[str, st
         # Lazy: Optuna takes 1 s, and no step of a run needs it.
         from ctrpipe.pipeline.kubeflow import search
 
-        search.WORK[stage](task)
+        search.STEPS[stage](task)
         return
     with importing_tfx():
         # Lazy: TFX takes 3 s, and Verdict does not need it. If TFX were first to load TensorFlow, it would print

@@ -18,6 +18,7 @@ ACCOUNT = "# Service account: "
 TENSORBOARD = "tensorboard"  # the output of a training with its event files
 # The output in which Kubeflow's page of a step looks for viewers, among them TensorBoard.
 VIEWERS = "mlpipeline_ui_metadata"
+MAX_ARGUMENTS = 100_000  # bytes; Linux limits one argument of a process to 128 KiB
 SECTIONS = ("model", "training", "gates")  # sections of the configuration that are parameters, as YAML
 
 

@@ -24,6 +24,7 @@ from ctrpipe.pipeline.kubeflow import shown
 from ctrpipe.pipeline.kubeflow.nodes import arguments, key
 from ctrpipe.pipeline.kubeflow.task import (
     CLASSIFICATION,
+    MAX_ARGUMENTS,
     REPORT,
     SECTIONS,
     TENSORBOARD,
@@ -42,7 +43,6 @@ from ctrpipe.serving.stored import push_version
 
 TFX = "tfx"  # metadata key of an artifact that holds its TFX artifact, as JSON
 STORED = "stored"  # key of a step's arguments: the URL of the run's folder, and the name of its model
-MAX_ARGUMENTS = 100_000  # bytes; Linux limits one argument of a process to 128 KiB
 
 
 def tfx_artifact(artifact: dict[str, Any]) -> Any:

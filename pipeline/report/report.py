@@ -25,6 +25,7 @@ from ctrpipe.pipeline.report.contents import (
 from ctrpipe.pipeline.report.notes import notes
 from ctrpipe.pipeline.report.numbers import NUMBER_METRICS, number_rows
 from ctrpipe.pipeline.report.verdict import verdict
+from ctrpipe.serving.layout import run_of
 
 PLOTS, EXPLANATION, EXPLANATION_PLOTS = "plots.json", "explanation.json", "explanation_plots.json"
 MEASURED = "measured.json"  # the numbers of the page beside metrics.json
@@ -34,12 +35,16 @@ TRAINING = "Training: "  # prefix of the titles of training charts
 
 
 def write_report(directory: pathlib.Path) -> pathlib.Path:
-    """Writes DIRECTORY/report.html and returns its path.
+    """Writes report.html of a run and returns its path.
+
+    Args:
+        directory: The run's folder, the folder of the model that it pushed, or its version.
 
     Raises:
         InputError: there is no finished run in the folder, its results are incomplete or damaged, or the folder cannot
             be written.
     """
+    directory = run_of(directory)
     if not (directory / "metrics.json").exists():
         raise InputError(f"{directory}: no finished run here (metrics.json is absent); run `ctrpipe run` first")
     data = directory / "report_data"

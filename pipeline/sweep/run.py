@@ -28,6 +28,8 @@ from ctrpipe.pipeline.sweep.summary import show
 from ctrpipe.transforms.log.outliers import naming_the_number
 from ctrpipe.transforms.log.payload import payload_files
 
+RESULTS = "results"  # folder of the trainings' results
+
 
 @dataclasses.dataclass(frozen=True)
 class Run:
@@ -114,11 +116,11 @@ def _run(plan: SweepPlan, point: Point, index: int, log: TransformedLog) -> Run:
 
 
 def _file(output: pathlib.Path, run: Run) -> pathlib.Path:
-    return output / "results" / f"{run.key}.json"
+    return output / RESULTS / f"{run.key}.json"
 
 
 def _model(output: pathlib.Path, run: Run) -> pathlib.Path:
-    return output / "results" / run.key
+    return output / RESULTS / run.key
 
 
 def missing(runs: list[Run], output: pathlib.Path, keep_models: bool = False) -> list[Run]:
@@ -178,7 +180,7 @@ def train_one(
     """
     from ctrpipe.pipeline.sweep.measure import train_and_measure  # lazy, see the module's docstring
 
-    (output / "results").mkdir(exist_ok=True)
+    (output / RESULTS).mkdir(exist_ok=True)
     keep = _model(output, run) if keep_model else None
     try:
         with placing_the_number(plan.base, files), naming_the_number(plan.base.log_spec, log.payload):
@@ -200,7 +202,7 @@ def _row_costs(plan: SweepPlan, log: TransformedLog, output: pathlib.Path) -> di
     points = {point.name: point.config for point in plan.points}
     keys = {name: log.inputs.training_fingerprint(config, config.model) for name, config in points.items()}
     code = stage_version("ctrpipe.pipeline.sweep.costs")
-    file = output / "results" / f"costs-{fingerprint(keys, plan.costs, code)}.json"
+    file = output / RESULTS / f"costs-{fingerprint(keys, plan.costs, code)}.json"
     if not file.exists():
         write_json(file, row_costs(points, log, plan.costs))
     measured: dict[str, Any] = json.loads(file.read_text())

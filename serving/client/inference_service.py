@@ -23,6 +23,7 @@ _HEAD = "# ctrpipe canary: "
 _VOLUME = "ctrpipe-version"
 _MODE = "serving.kserve.io/deploymentMode"
 _UNDIVIDED = ("RawDeployment", "Standard")  # modes of KServe in which all pods are of one revision
+_AZURE = ("abfs", "abfss")  # how a run names Azure's stores; KServe names them by their web address
 _PVC = re.compile(r"pvc://(?P<claim>[^/]+)/(?P<path>.+)")
 
 
@@ -181,6 +182,10 @@ def _models(document: dict[str, Any], file: pathlib.Path) -> str:
     if not _PVC.fullmatch(uri) and "://" not in uri:
         raise InputError(
             f"{file}: spec.predictor.model.storageUri names no folder of versions; give pvc://CLAIM/FOLDER or a URL"
+        )
+    if uri.partition(":")[0] in _AZURE:
+        raise InputError(
+            f"{file}: KServe does not read {uri}; write https://ACCOUNT.blob.core.windows.net/CONTAINER/FOLDER"
         )
     return uri.rstrip("/")
 

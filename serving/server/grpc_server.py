@@ -16,12 +16,14 @@ from grpc_health.v1 import health_pb2
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.serving.server.admission import Slots
+from ctrpipe.serving.server.budget import Budget
 from ctrpipe.serving.server.core import ServerCore
 from ctrpipe.serving.server.errors import ServingError
 from ctrpipe.serving.server.grpc_api import Answer, GrpcApi
 from ctrpipe.serving.server.grpc_arrivals import MOST_WAITING, Arrivals
 from ctrpipe.serving.server.grpc_messages import check_examples, check_message, plain_message, plain_size
 from ctrpipe.serving.server.grpc_parsing import parse
+from ctrpipe.serving.server.open_files import most_files
 from ctrpipe.serving.server.options import ServerOptions
 from ctrpipe.serving.server.profiler import ProfilerHandler
 from ctrpipe.serving.server.reload_guard import is_loopback
@@ -32,6 +34,8 @@ log = logging.getLogger(__name__)
 _NO_LIMIT = 2**31 - 1
 # Calls of one connection at the same time; a client of gRPC keeps others back until one of them has ended.
 _MOST_STREAMS = 100
+# Parts of the process's files and of its memory that connections have; one with a call takes so many bytes.
+_FILES_SHARE, _MEMORY_SHARE, _CONNECTION_BYTES, _FEWEST_CONNECTIONS = 4, 32, 64 << 10, 8
 # A connection that says nothing, or has no call, takes one of the process's files. A client of gRPC opens another one
 # with its next call.
 _HANDSHAKE_MILLISECONDS, _IDLE_MILLISECONDS = 10_000, 300_000
@@ -80,7 +84,7 @@ class GrpcServer:
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, "grpc")
         self._server = grpc.server(
             self._pool,
-            options=_channel_arguments(options.grpc_channel_arguments, options.max_request_bytes),
+            options=_channel_arguments(options.grpc_channel_arguments, options.max_request_bytes, self._budget),
             maximum_concurrent_rpcs=threads + _MOST_WATCHING,
         )
         for service, methods in api.methods.items():
@@ -230,20 +234,23 @@ def _seconds_left(context: grpc.ServicerContext) -> float | None:
     return None if left is None or left > _FOREVER_SECONDS else left
 
 
-def _channel_arguments(flag: str, most_bytes: int) -> list[tuple[str, Any]]:
+def _channel_arguments(flag: str, most_bytes: int, budget: Budget) -> list[tuple[str, Any]]:
     """Returns gRPC's arguments: bodies as they came, no port sharing, few calls a connection, and the flag's.
 
-    gRPC refuses a longer message by its length, before it has come.
+    gRPC refuses a longer message by its length, before it has come, and closes connections that are too many.
 
     Raises:
         InputError: the flag is not KEY=VALUE,...
     """
+    fit = max(budget.max_memory // _MEMORY_SHARE // _CONNECTION_BYTES, _FEWEST_CONNECTIONS)
+    connections = min(most_files() // _FILES_SHARE, fit)
     arguments: list[tuple[str, Any]] = [
         ("grpc.max_receive_message_length", min(most_bytes, _NO_LIMIT)),
         ("grpc.per_message_decompression", 0),  # see grpc_messages.py
         ("grpc.max_send_message_length", _NO_LIMIT),
         ("grpc.so_reuseport", 0),
         ("grpc.max_concurrent_streams", _MOST_STREAMS),
+        ("grpc.max_allowed_incoming_connections", min(connections, _NO_LIMIT)),
         ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MILLISECONDS),
         ("grpc.max_connection_idle_ms", _IDLE_MILLISECONDS),
     ]

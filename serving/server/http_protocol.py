@@ -12,7 +12,6 @@ import ctypes
 import email.utils
 import functools
 import logging
-import resource
 import select
 import socket
 import struct
@@ -29,6 +28,7 @@ from ctrpipe.serving.server.budget import Budget
 from ctrpipe.serving.server.busy_poll import BusyPoll
 from ctrpipe.serving.server.errors import ServingError
 from ctrpipe.serving.server.http_request import SHORT_BYTES, Limits, Phase, Refusal, Request, RequestReader
+from ctrpipe.serving.server.open_files import most_files
 from ctrpipe.serving.server.unread import Unread
 
 log = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ class HttpServer:
         self.latest: HttpProtocol | None = None
         self.connections: set[HttpProtocol] = set()
         self.stopping = False
-        self._most_connections = most_connections or _connection_limit()
+        self._most_connections = most_connections or most_files() // 2
         self._sweeping = False
         self._turns: deque[HttpProtocol] = deque()
 
@@ -182,11 +182,6 @@ class HttpServer:
         for connection in list(self.connections):
             connection.check(now)
         self.watch(loop)
-
-
-def _connection_limit() -> int:
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if files == resource.RLIM_INFINITY else files // 2
 
 
 class _Server(uvicorn.Server):

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import logging
-import resource
 import signal
 import socket
 import threading
@@ -16,6 +15,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.interrupt import interrupt
 from ctrpipe.serving.server.core import ServerCore
 from ctrpipe.serving.server.grpc_server import GrpcServer
+from ctrpipe.serving.server.open_files import raise_file_limit
 from ctrpipe.serving.server.options import ServerOptions
 from ctrpipe.serving.server.rest import RestApi
 from ctrpipe.serving.xla import xla_compilation
@@ -117,7 +117,7 @@ def serve(options: ServerOptions, ready: Callable[[Addresses], None] | None = No
     rest_port, grpc_port = _rest_port(options), options.port or None
     if grpc_port is None and not options.grpc_socket_path and rest_port is None:
         raise InputError("--port and --rest_api_port are both 0: give a port for gRPC, for REST, or for both")
-    _raise_file_limit()
+    raise_file_limit()
     xla = options.xla_cpu_compilation_enabled or options.xla_gpu_compilation_enabled
     with contextlib.suppress(KeyboardInterrupt), _terminating(), xla_compilation(xla):
         with _serving(options, rest_port, grpc_port) as addresses:
@@ -125,14 +125,6 @@ def serve(options: ServerOptions, ready: Callable[[Addresses], None] | None = No
                 ready(addresses)
             while True:
                 time.sleep(1)  # in steps: a signal handled by another thread does not wake this one
-
-
-def _raise_file_limit() -> None:
-    """Lets the process have as many files and connections open as it may."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(ValueError, OSError):  # macOS has a lower limit than it says
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from tests.fuzz.attacks import slow_clients
 from tests.fuzz.connection import Fault
 from tests.fuzz.rest import ask_good
 from tests.fuzz.rest_requests import MODEL, request
+from tests.serving.raw_grpc import connect, opened_calls
 
 
 def many_slow_clients(target: Target) -> list[Measure]:
@@ -64,12 +65,16 @@ def aborted_connections(target: Target) -> list[Measure]:
 
 
 def idle_connections(target: Target) -> list[Measure]:
-    """2,000 connections that ask nothing, to a server that may have 512 files."""
+    """2,000 connections over each protocol that ask nothing, to a server that may have 512 files."""
     if not target.models:
         return []
     with target.another(files=512) as small, contextlib.ExitStack() as stack, Bystander(small) as other:
         for _ in range(target.take(2000, 600)):
             stack.enter_context(socket.create_connection(small.rest, 10))
+            if small.server.grpc:
+                connection = stack.enter_context(connect(small.server.grpc))
+                with contextlib.suppress(OSError):  # one too many
+                    connection.sendall(opened_calls("/", 0))
         time.sleep(1)
     return other.measures()
 

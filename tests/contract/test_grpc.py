@@ -22,6 +22,7 @@ from tensorflow_serving.apis import (
 from ctrpipe.common.errors import InputError
 from ctrpipe.serving.client import GrpcClient
 from ctrpipe.serving.server import parse_flags, running_server
+from ctrpipe.serving.server.grpc_arrivals import Arrivals
 from tests.contract import servers
 from tests.contract.rpc import Rpc, examples, refusal, request
 
@@ -354,6 +355,14 @@ def test_G7_the_response_names_what_answered(rpc):
     spec = answer.model_spec
     assert (spec.name, spec.signature_name, spec.version.value) == ("m", "serving_default", 123)
     assert list(answer.outputs["y"].float_val) == [2.5, 4.5] and not answer.outputs["y"].tensor_content
+
+
+@servers.ours_alone("it knows which answers are not read, see tests/serving/test_unread.py")
+def test_an_answer_counts_with_its_size_until_it_is_read(rpc, monkeypatch):
+    counted = []
+    monkeypatch.setattr(Arrivals, "answered", lambda arrivals, context, size: counted.append(size))
+    answer = rpc.prediction.Predict(request({"x": X}))
+    assert counted == [answer.ByteSize()]
 
 
 def test_G7_tensor_content_where_asked_for(model_folder):

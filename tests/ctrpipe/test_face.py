@@ -133,10 +133,16 @@ def test_rows_of_every_kind_a_server_and_a_scoring_have_the_same_answer(run, tmp
     with ctrpipe.serve(str(run.output), name="clicks", enable_batching=True) as server:
         assert server.url == f"{server.rest}/v1/models/clicks"
         answers.append(server.predict(COLUMNS).to_pandas()["ctr"].to_numpy())
+        with_lists = server.predict(frame()[:900])["ctr"]
         with ctrpipe.load(server.url) as model:
             answers.append(model.predict(table)["ctr"])
             served = [model.predict(NUMBERS)["ctr"], model.predict(pd.DataFrame(NUMBERS))["ctr"]]
+            with pytest.raises(
+                ctrpipe.InputError, match="column 'seen': lists, and the model at http.* join each list"
+            ):
+                model.predict(frame(9))
         shows_itself(server, server.url, server.grpc)
+    np.testing.assert_allclose(with_lists, whole[:900], rtol=1e-6)
     server.close()  # it has ended with its block
     with pytest.raises(ctrpipe.InputError, match="no answer|refused|reach"):
         server.predict(COLUMNS)

@@ -7,6 +7,8 @@ import kubernetes_validate
 import yaml
 
 FOLDER = pathlib.Path(__file__).parents[2] / "kubeflow"
+VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
+WRITES_INTO_ITS_IMAGE = {"flink-main-container"}  # Flink's own image
 KUBERNETES = ("1.27", "1.37")  # the oldest and newest that is checked
 
 
@@ -29,3 +31,25 @@ def invalid(document: dict[str, Any], versions: tuple[str, ...] = KUBERNETES) ->
         except kubernetes_validate.ValidationError as error:
             return str(error)
     return None
+
+
+def broken_rules(pod: dict[str, Any]) -> set[str]:
+    """What `restricted` has against a pod, and containers that could write into their image."""
+    own = pod.get("securityContext", {})
+    broken = {key for key in ("hostNetwork", "hostPID", "hostIPC") if pod.get(key)}
+    broken |= {f"volume {volume['name']}" for volume in pod.get("volumes", []) if not set(volume) & VOLUMES}
+    for container in [*pod.get("initContainers", []), *pod["containers"]]:
+        name, rights = container["name"], {**own, **container.get("securityContext", {})}
+        kept = {
+            "runAsNonRoot": rights.get("runAsNonRoot") is True,
+            "runAsUser": rights.get("runAsUser", 0) != 0,
+            "seccompProfile": rights.get("seccompProfile", {}).get("type") in ("RuntimeDefault", "Localhost"),
+            "privileged": not rights.get("privileged"),
+            "allowPrivilegeEscalation": rights.get("allowPrivilegeEscalation") is False,
+            "capabilities": rights.get("capabilities") == {"drop": ["ALL"]},
+            "hostPort": not any("hostPort" in port for port in container.get("ports", [])),
+            "readOnlyRootFilesystem": rights.get("readOnlyRootFilesystem") is True or name in WRITES_INTO_ITS_IMAGE,
+            "/tmp": name in WRITES_INTO_ITS_IMAGE or "/tmp" in [m["mountPath"] for m in container["volumeMounts"]],
+        }
+        broken |= {f"{name} {rule}" for rule, is_kept in kept.items() if not is_kept}
+    return broken

@@ -4,16 +4,18 @@ import copy
 import json
 import pathlib
 
+import pydantic
 import pytest
 import yaml
 from google.protobuf import json_format
 from kfp import components
+from kfp.kubernetes import kubernetes_executor_config_pb2
 from kfp.pipeline_spec import pipeline_spec_pb2
 
 from ctrpipe.common.code_version import code_version
 from ctrpipe.common.errors import InputError
-from ctrpipe.pipeline.config import RunConfig, check_config, load_config, read_yaml
-from ctrpipe.pipeline.kubeflow.compile import compile_pipeline
+from ctrpipe.pipeline.config import Kubeflow, RunConfig, check_config, load_config, read_yaml
+from ctrpipe.pipeline.kubeflow.compile import compile_pipeline, pipeline_name
 from ctrpipe.pipeline.kubeflow.nodes import arguments, graph_nodes
 from ctrpipe.pipeline.kubeflow.submit import read_package
 from ctrpipe.pipeline.kubeflow.task import Task, local_path
@@ -32,7 +34,7 @@ KUBEFLOW = {
         "AtomicPusher": {"tolerations": [{"key": "a"}, {"key": "b", "value": "c", "effect": "NoExecute"}]},
         "Verdict": {"retries": 2},
     },
-    "environment": {"TF_CPP_MIN_LOG_LEVEL": "1"},
+    "environment": {"TF_CPP_MIN_LOG_LEVEL": "1", "GREETING": "$(HOME) $HOME"},
     "secrets": {
         "STORE_ID": {"name": "store", "key": "id"},
         "STORE_SECRET": {"name": "store", "key": "secret"},
@@ -165,6 +167,7 @@ def test_steps_get_what_kubernetes_must_know_of_their_pods(compiled):
     assert platform["exec-gatedevaluator"]["activeDeadlineSeconds"] == "3600"
     assert not {"tolerations", "activeDeadlineSeconds"} & set(platform["exec-trainer"])
     for found in platform.values():
+        json_format.ParseDict(found, kubernetes_executor_config_pb2.KubernetesExecutorConfig())
         secrets = {
             mapped["envVar"]: (secret["secretNameParameter"]["runtimeValue"]["constant"], mapped["secretKey"])
             for secret in found["secretAsEnv"]
@@ -174,7 +177,9 @@ def test_steps_get_what_kubernetes_must_know_of_their_pods(compiled):
         [pull] = found["imagePullSecret"]
         assert pull["secretNameParameter"]["runtimeValue"]["constant"] == "registry"
     for found in spec["deploymentSpec"]["executors"].values():
-        assert found["container"]["env"] == [{"name": "TF_CPP_MIN_LOG_LEVEL", "value": "1"}]
+        given = {entry["name"]: entry["value"] for entry in found["container"]["env"]}
+        # Kubernetes makes $( of $$(, and would put another variable in the place of $(HOME).
+        assert given == {"TF_CPP_MIN_LOG_LEVEL": "1", "GREETING": "$$(HOME) $HOME"}
     tasks = spec["root"]["dag"]["tasks"]
     assert {key: task["retryPolicy"]["maxRetryCount"] for key, task in tasks.items() if "retryPolicy" in task} == {
         "gatedevaluator": 2
@@ -292,7 +297,7 @@ def test_what_cannot_run_on_a_cluster_is_one_line(tmp_path):
     one_line(*compile_with("monitoring.previous=[/logs/a]"), "monitoring.previous: /logs/a is not visible")
     teacher = "training.distillation.teacher"
     one_line(*compile_with(f"{teacher}=runs/a/models/ctr"), f"{teacher}: runs/a/models/ctr is not visible")
-    one_line(*compile_with("training.distribution=multi_worker"), "training.distribution: a step is one pod")
+    one_line(*compile_with("training.distribution=multi_worker"), "training.distribution: a step is one pod; compile")
     dask = "beam_args=[--runner=apache_beam.runners.dask.dask_runner.DaskRunner]"
     one_line(*compile_with(dask, "serving.bulk_inferrer=true"), "does not run on Beam's DaskRunner")
     one_line(*compile_with(output="/elsewhere/runs"), "kubeflow.output: /elsewhere/runs is not visible")
@@ -305,9 +310,96 @@ def test_what_cannot_run_on_a_cluster_is_one_line(tmp_path):
     taint = {"tolerations": [{"value": "gpu"}]}
     one_line(*compile_with(resources={"Trainer": taint}), "value: give the taint's key too")
     one_line(*compile_with(environment={"A-B": "1"}), "kubeflow.environment")
-    one_line(*compile_with(service_account="Ctr Pipe"), "kubeflow.service_account: String should match")
+    one_line(*compile_with(service_account="Ctr Pipe"), "kubeflow.service_account: 'Ctr Pipe' is not a service account")
+    one_line(*compile_with("name=" + "n" * 64), "name: String should have at most 63 characters")  # TFX's limit
+    one_line(*compile_with(environment={"A": "{{workflow.name}}"}), "kubeflow.environment.A: Argo would replace what")
+    one_line(*compile_with("data.paths=['/data/{{day}}.tsv']"), "data.paths: Argo would replace what follows {{ in")
+    gpu = {"Trainer": {"accelerator": "NVIDIA_TESLA_T4"}}
+    one_line(
+        *compile_with(resources=gpu), "kubeflow.resources.Trainer.accelerator: 'NVIDIA_TESLA_T4' is not a resource"
+    )
     one_line(*compile_with(secrets={"TOKEN": {"name": "hub"}}), "kubeflow.secrets.TOKEN.key")
     assert not (tmp_path / "p.yaml").exists()
+
+
+def refusal(step=None, **kubeflow):
+    """What is said against settings of the section kubeflow, or of its step Trainer. None for what is taken."""
+    given = {**kubeflow, **({"resources": {"Trainer": step}} if step else {})}
+    try:
+        Kubeflow.model_validate(given)
+    except pydantic.ValidationError as error:
+        [found] = error.errors()
+        return found["msg"].removeprefix("Value error, ")
+    return None
+
+
+DIGEST = f"@sha256:{64 * 'a'}"
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "i",
+        "ctrpipe:latest",
+        f"localhost:5000/team/ctrpipe{DIGEST}",
+        f"registry.example:5000/a_b/c.d:1{DIGEST}",
+        "Registry.example/ctr:1",
+        "[::1]:5000/ctr",
+        "us-docker.pkg.dev/project-x/repo/ctrpipe:2026-11-28",
+    ],
+)
+def test_images_of_every_registry_are_taken(image):
+    assert refusal(image=image) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"image": "https://registry/ctr:1"}, "'https://registry/ctr:1' is not an image; write HOST:PORT/NAME:TAG"),
+        ({"image": "registry/CTR:1"}, "is not an image"),
+        ({"image": "registry/ctr pipe"}, "is not an image"),
+        ({"image": "реестр/ctr"}, "is not an image"),
+        ({"image": "registry/ctr@sha256:abc"}, "is not an image"),
+        ({"image": "{{workflow.name}}"}, "is not an image"),
+        ({"service_account": "ctr_pipe"}, "'ctr_pipe' is not a service account; write lower-case letters and digits"),
+        ({"service_account": "a" * 254}, "has 254 characters; a service account has 253 at most"),
+        ({"image_pull_secrets": ["a..b"]}, "'a..b' is not a name of Kubernetes"),
+        ({"image_pull_secrets": ["a", "a"]}, "image_pull_secrets: a is there twice"),
+        ({"secrets": {"A": {"name": "store", "key": "a b"}}}, "'a b' is not a key of a secret"),
+        ({"secrets": {"A": {"name": "s", "key": "k"}}, "environment": {"A": "1"}}, "secrets: A is in environment too"),
+        ({"volumes": {"ctr.data": "/data"}}, "'ctr.data' is not a claim that Kubeflow mounts"),
+        ({"volumes": {"a": "/data/../x"}}, "'/data/../x' is not a folder to mount"),
+        ({"volumes": {"a": "/da:ta"}}, "is not a folder to mount"),
+        ({"volumes": {"a": "/data", "b": "/data"}}, "volumes: /data is there twice"),
+        ({"step": {"cpu": "0.0"}}, "0.0 gives the step nothing; give more, or leave it out"),
+        ({"step": {"memory": "0Gi"}}, "0Gi gives the step nothing"),
+        ({"step": {"memory": "8K"}}, "String should match"),  # Kubernetes has k and Ki
+        ({"step": {"memory": "1.5Gi"}}, "String should match"),
+        ({"step": {"node_selector": {"пул": "x"}}}, "'пул' is not a key of Kubernetes"),
+        ({"step": {"node_selector": {"pool": "a" * 64}}}, "a value of Kubernetes has 63 at most"),
+        ({"step": {"node_selector": {"a/b/c": "x"}}}, "'a/b/c' is not a key of Kubernetes"),
+        ({"step": {"tolerations": [{"key": "a", "value": "b c"}]}}, "'b c' is not a value of Kubernetes"),
+        ({"step": {"retries": 10**12}}, "less than or equal to 1000"),
+        ({"step": {"timeout": 2**31}}, "less than or equal to 2147483647"),
+    ],
+)
+def test_what_a_cluster_would_refuse_hours_later_is_refused_now(settings, said):
+    found = refusal(**settings)
+    assert found is not None and said in found
+
+
+def test_odd_names_that_kubernetes_has_are_taken():
+    secrets = {"A": {"name": "1.store", "key": "tls.crt"}}
+    assert refusal(service_account="steps@project.iam.gserviceaccount.com", secrets=secrets) is None
+    labels = {"cloud.google.com/gke-nodepool": "GPU_Pool.1", "x" * 63: "", "Pool_A": "9"}
+    assert refusal(step={"node_selector": labels, "cpu": ".5", "memory": "100"}) is None
+    assert refusal(volumes={"a": "/мои данные", "b": "/мои данные/log"}) is None
+    assert [pipeline_name(name) for name in ("Upper_Name.V2", "a..b", "2026", "x-")] == [
+        *("upper-name-v2", "a-b", "2026", "x")
+    ]
+    for name, length in (("тест", 0), ("n" * 101, 101)):  # a sweep is called after its file
+        with pytest.raises(InputError, match=f"makes a pipeline's name of {length} characters; give one of 1 to 100"):
+            pipeline_name(name)
 
 
 # What Prepare hands on -----------------------------------------------------------------------------------------------

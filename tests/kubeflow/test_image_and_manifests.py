@@ -26,7 +26,7 @@ from tests.serving.deploy_files import container as serving_container
 ROOT = FOLDER.parent
 DOCKERFILE = FOLDER / "Dockerfile"
 CLI = "from ctrpipe.common import code_version\nfrom ctrpipe.pipeline import broken\n"
-CUSTOM = ("FlinkDeployment", "TrainJob", "TrainingRuntime")  # not Kubernetes' own
+CUSTOM = ("FlinkDeployment",)  # not Kubernetes' own
 
 
 def script(name):
@@ -38,7 +38,7 @@ def script(name):
 
 
 image_locks, check_image = script("image_locks"), script("check_image")
-FOLDERS = ["base", "flink", "schedule", "serving", "training"]
+FOLDERS = ["base", "flink", "schedule", "serving"]
 
 
 def hadolint(file):

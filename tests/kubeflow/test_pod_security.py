@@ -1,7 +1,7 @@
 """Every pod of the manifests keeps Kubernetes' Pod Security Standard `restricted`, and writes into volumes only.
 
 https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted. KServe's own runtime gives an
-InferenceService's pod its rights.
+InferenceService's pod its rights. The pods of a TrainJob are in test_training_job.py.
 """
 
 import copy
@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.kubeflow.manifests import documents
+from tests.kubeflow.manifests import broken_rules, documents
 from tests.serving.deploy_files import documents as deploy_documents
 
-FOLDERS = ("base", "flink", "schedule", "training")
-VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
-WRITES_INTO_ITS_IMAGE = {"flink-main-container"}  # Flink's own image
+FOLDERS = ("base", "flink", "schedule")
 
 
 def pod_specs(value: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -37,28 +35,6 @@ PODS = dict(
 )
 
 
-def broken_rules(pod: dict[str, Any]) -> set[str]:
-    """What `restricted` has against a pod, and containers that could write into their image."""
-    own = pod.get("securityContext", {})
-    broken = {key for key in ("hostNetwork", "hostPID", "hostIPC") if pod.get(key)}
-    broken |= {f"volume {volume['name']}" for volume in pod.get("volumes", []) if not set(volume) & VOLUMES}
-    for container in [*pod.get("initContainers", []), *pod["containers"]]:
-        name, rights = container["name"], {**own, **container.get("securityContext", {})}
-        kept = {
-            "runAsNonRoot": rights.get("runAsNonRoot") is True,
-            "runAsUser": rights.get("runAsUser", 0) != 0,
-            "seccompProfile": rights.get("seccompProfile", {}).get("type") in ("RuntimeDefault", "Localhost"),
-            "privileged": not rights.get("privileged"),
-            "allowPrivilegeEscalation": rights.get("allowPrivilegeEscalation") is False,
-            "capabilities": rights.get("capabilities") == {"drop": ["ALL"]},
-            "hostPort": not any("hostPort" in port for port in container.get("ports", [])),
-            "readOnlyRootFilesystem": rights.get("readOnlyRootFilesystem") is True or name in WRITES_INTO_ITS_IMAGE,
-            "/tmp": name in WRITES_INTO_ITS_IMAGE or "/tmp" in [m["mountPath"] for m in container["volumeMounts"]],
-        }
-        broken |= {f"{name} {rule}" for rule, is_kept in kept.items() if not is_kept}
-    return broken
-
-
 @pytest.mark.parametrize("where", PODS)
 def test_a_pod_has_no_more_rights_than_it_needs(where):
     assert broken_rules(PODS[where]) == set()
@@ -70,7 +46,6 @@ def test_every_kind_of_pod_is_looked_at():
         "Deployment",
         "Deployment",
         "FlinkDeployment",
-        "TrainingRuntime",
     ]
 
 

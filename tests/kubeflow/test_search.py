@@ -1,13 +1,17 @@
 """Sweeps and studies on Kubeflow: every task of the compiled files, against `ctrpipe sweep` and `ctrpipe tune`."""
 
 import json
+import os
+import shutil
 
 import pytest
 import yaml
 from click.testing import CliRunner
 
+from ctrpipe.common.stores import delete, objects_below, read_bytes
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.pipeline.kubeflow import step
+from ctrpipe.pipeline.kubeflow.shared_folder import BEGIN
 from ctrpipe.pipeline.run.inputs import RunInputs
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.transforms.log.files import FileState
@@ -29,6 +33,26 @@ def volume(tmp_path_factory):
     return folder
 
 
+GRID = ("--grid", "training.learning_rate=0.01,0.1", "--seeds", 1)
+
+
+@pytest.fixture(scope="module")
+def sweep_here(volume, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sweep-here")
+    code, said = call("sweep", volume / "config.yaml", "--data", volume / "log.tsv", "--output", folder, *GRID)
+    assert code == 0, said
+    return folder
+
+
+@pytest.fixture(scope="module")
+def study_here(volume, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("study-here")
+    options = ("--data", volume / "log.tsv", "--trials", 3, "--seeds", 0, "--output", folder)
+    code, said = call("tune", volume / "config.yaml", *options)
+    assert code == 0, said
+    return folder
+
+
 class InOneProcess(Launcher):
     """Runs all tasks in this process, which has imported what they need; test_run.py has a process for each."""
 
@@ -42,9 +66,17 @@ def compile_with(volume, *options):
     return call("compile", volume / "config.yaml", "--output", volume / "pipeline.yaml", *options)
 
 
-def launch(volume, bucket, output):
+class InPods(InOneProcess):
+    """Runs each task on an empty disk."""
+
+    def execute(self, name, command, container):
+        shutil.rmtree(os.environ["CTRPIPE_CACHE"], ignore_errors=True)
+        return super().execute(name, command, container)
+
+
+def launch(volume, bucket, output, kind=InOneProcess):
     parameters = {"data": [str(volume / "log.tsv")], "output": str(output)}
-    launcher = InOneProcess(volume / "pipeline.yaml", bucket, parameters)
+    launcher = kind(volume / "pipeline.yaml", bucket, parameters)
     launcher.run(processes=1)
     assert not launcher.failed, launcher.failed
     assert set(launcher.finished) == set(launcher.tasks)
@@ -77,18 +109,12 @@ def test_a_pod_reads_the_transformed_log_that_the_first_step_has_written(tmp_pat
 
 
 @pytest.mark.slow
-def test_a_sweep_with_a_pod_for_each_training_has_the_results_of_one_here(volume, tmp_path):
-    grid = ("--grid", "training.learning_rate=0.01,0.1", "--seeds", 1)
-    code, output = compile_with(volume, "--sweep", *grid, "--parallel", 2)
+def test_a_sweep_with_a_pod_for_each_training_has_the_results_of_one_here(volume, sweep_here, tmp_path):
+    code, output = compile_with(volume, "--sweep", *GRID, "--parallel", 2)
     assert code == 0 and "PlanSweep, TrainPoint, SummariseSweep" in output, output
     launcher = launch(volume, tmp_path / "bucket", volume / "cluster")
     assert sum("trainpoint" in name for name in launcher.executed) == 2
-    local = ("sweep", volume / "config.yaml", "--data", volume / "log.tsv", "--output", tmp_path / "here", *grid)
-    code, output = call(*local)
-    assert code == 0, output
-    cluster, here = (
-        json.loads((folder / "sweep.json").read_text()) for folder in (volume / "cluster", tmp_path / "here")
-    )
+    cluster, here = (read(folder / "sweep.json") for folder in (volume / "cluster", sweep_here))
     assert comparable(cluster) == comparable(here) and len(here["points"]) == 2
     assert not (volume / "cluster" / "work").exists()
     table = (launcher.bucket / "summarisesweep" / "table").read_text()
@@ -108,16 +134,13 @@ def test_a_sweep_with_a_pod_for_each_training_has_the_results_of_one_here(volume
 
 
 @pytest.mark.slow
-def test_a_study_with_a_pod_for_each_trial_has_the_trials_of_one_here(volume, tmp_path):
+def test_a_study_with_a_pod_for_each_trial_has_the_trials_of_one_here(volume, study_here, tmp_path):
     code, output = compile_with(volume, "--tune", 3, "--parallel", 1, "--seeds", 0)
     assert code == 0 and "PlanStudy, ProposeTrials, TrainTrial, ConfirmStudy" in output, output
     launcher = launch(volume, tmp_path / "bucket", volume / "study")
-    local = ("tune", volume / "config.yaml", "--data", volume / "log.tsv", "--trials", 3, "--seeds", 0)
-    code, output = call(*local, "--output", tmp_path / "here")
-    assert code == 0, output
-    cluster, here = (read(folder / "tune.json") for folder in (volume / "study", tmp_path / "here"))
+    cluster, here = (read(folder / "tune.json") for folder in (volume / "study", study_here))
     assert comparable(cluster) == comparable(here) and len(here["trials"]) == 3
-    assert (volume / "study" / "best.yaml").read_text() == (tmp_path / "here" / "best.yaml").read_text()
+    assert (volume / "study" / "best.yaml").read_text() == (study_here / "best.yaml").read_text()
     assert not (volume / "study" / "trials").exists()
     page = shown(launcher, "confirmstudy", "page")
     assert (
@@ -135,15 +158,47 @@ def test_a_study_with_a_pod_for_each_trial_has_the_trials_of_one_here(volume, tm
 
 
 @pytest.mark.slow
+def test_in_a_store_a_sweep_and_a_study_have_the_results_of_those_here(
+    volume, sweep_here, study_here, tmp_path, s3, monkeypatch
+):
+    """Each task begins with an empty disk, as a pod does."""
+    monkeypatch.setenv("CTRPIPE_CACHE", str(tmp_path / "disk"))
+    stored = ("--set", f"kubeflow.output={s3.url}/runs/mine")
+    assert compile_with(volume, "--sweep", *GRID, *stored)[0] == 0
+    spec = next(yaml.safe_load_all((volume / "pipeline.yaml").read_text()))
+    url = spec["root"]["inputDefinitions"]["parameters"]["output"]["defaultValue"]
+    assert url == f"{s3.url}/runs/config"
+    launch(volume, tmp_path / "bucket", url, InPods)
+    assert comparable(json.loads(read_bytes(f"{url}/sweep.json"))) == comparable(read(sweep_here / "sweep.json"))
+    names = {found.removeprefix(f"{url}/") for found, _ in objects_below(url)}
+    assert {"sweep.html", "sweep.csv", BEGIN} <= names and not [n for n in names if n.startswith(("work/", ".lock"))]
+    # A training whose result is gone is done again, the others are not.
+    [gone, *_] = sorted(name for name in names if name.startswith("results/") and name.endswith(".json"))
+    delete(f"{url}/{gone}")
+    launcher = launch(volume, tmp_path / "again", url, InPods)
+    assert sum("trainpoint" in name for name in launcher.executed) == 1
+    assert comparable(json.loads(read_bytes(f"{url}/{gone}"))) == comparable(read(sweep_here / gone))
+    assert compile_with(volume, "--tune", 3, "--parallel", 1, "--seeds", 0, *stored)[0] == 0
+    launch(volume, tmp_path / "study", f"{s3.url}/study", InPods)
+    found = json.loads(read_bytes(f"{s3.url}/study/tune.json"))
+    assert comparable(found) == comparable(read(study_here / "tune.json"))
+    assert not [found for found, _ in objects_below(f"{s3.url}/study") if "/trials/" in found]
+
+
+@pytest.mark.slow
 def test_options_that_do_not_fit_are_one_line(volume):
-    one_line(*compile_with(volume, "--sweep", "--tune", 3), "give --sweep or --tune, not both")
+    one_line(*compile_with(volume, "--sweep", "--tune", 3), "give --sweep, --tune or --hosts, one of them")
     one_line(*compile_with(volume, "--grid", "model.name=lr,fm"), "--grid: only with --sweep; leave it out, or give")
     one_line(*compile_with(volume, "--sweep"), "give --grid KEY=VALUE,VALUE, or a sweep file")
     one_line(*compile_with(volume, "--seeds", 2), "--seeds: only with --sweep or --tune")
     one_line(*compile_with(volume, "--tune", 3, "--seeds", 1), "--seeds 1: one training says nothing")
     one_line(*compile_with(volume, "--tune", 3, "--format", "json"), "--format json: a sweep or study needs a volume")
-    stored = ("--set", "kubeflow.output=s3://bucket/runs/a")
-    one_line(*compile_with(volume, "--tune", 3, *stored), "s3://bucket/runs/a: the pods share a folder; give one on")
+    one_line(*compile_with(volume, "--tune", 501, "--parallel", 5), "101 rounds, more than the 100 that Kubernetes can")
+    points = [{"name": f"{n}-{'x' * 90}", "set": {"model.dropout": n / 999}} for n in range(999)]
+    many = {"name": "many", "config": "config.yaml", "points": points}
+    (volume / "many.yaml").write_text(yaml.safe_dump(many))
+    code, output = call("compile", volume / "many.yaml", "--output", volume / "p.yaml", "--sweep")
+    one_line(code, output, "at most 100,000 go to a step; compile fewer points, or a grid")
     wrong = ("--set", "kubeflow.resources={Trainer: {cpu: 1}}")
     one_line(
         *compile_with(volume, "--tune", 3, *wrong), "kubeflow.resources: Trainer is not a step; the steps are Plan"

@@ -141,6 +141,10 @@ def test_a_batch_of_one_row_is_one_line(tmp_path):
     with pytest.raises(InputError, match="training.batch_size: 1 with model.normalization: batch"):
         load_config({**CONFIG, "training": {"batch_size": 1}, "model": {"name": "final_net"}})  # its default
     load_config({**CONFIG, "training": {"batch_size": 1}, "model": {"name": "mlp", "normalization": "layer"}})
+    beside = {**CONFIG, "training": {"batch_size": 1}, "model": {"name": "mlp"}}
+    load_config({**beside, "evaluation": {"baseline": {"name": "mlp"}}})
+    with pytest.raises(InputError, match="training.batch_size: 1 with evaluation.baseline.normalization: batch"):
+        load_config({**beside, "evaluation": {"baseline": {"name": "mlp", "normalization": "batch"}}})
     files = [write(tmp_path / "train", 9, 1)]
     network = create("mlp", feature_map(), **SMALL["mlp"], normalization="batch")
     network(batch())

@@ -1,4 +1,5 @@
 import pathlib
+import shlex
 
 import pytest
 import yaml
@@ -318,3 +319,19 @@ def test_no_slice_is_by_a_vector(tmp_path, where):
     (tmp_path / "c.yaml").write_text(text)
     with pytest.raises(InputError, match="v is a vector, by whose values no rows are alike"):
         load_config(tmp_path / "c.yaml")
+
+
+def test_a_log_in_place_of_a_configuration_is_told_what_drafts_one(tmp_path):
+    for name, content in (("a b.tsv", b"0\t1\n1\t2\n"), ("log.csv", b"a,b\n1,2\n"), ("log.parquet", b"PAR1\xff\xfe")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(InputError) as raised:
+            load_config(tmp_path / name)
+        command = str(raised.value).partition("; `")[2].partition("`")[0]
+        assert shlex.split(command) == ["ctrpipe", "init", str(tmp_path / name)]
+    for name, said in (
+        (".", "Is a directory; name its YAML file"),
+        ("absent.yaml", "No such file or directory; check"),
+    ):
+        with pytest.raises(InputError, match=said) as raised:
+            load_config(tmp_path / name)
+        assert "init" not in str(raised.value)

@@ -280,7 +280,10 @@ FILES = ["gates.json", "history.json", "statistics.json", "lineage.json", "confi
 @pytest.mark.parametrize("file", FILES)
 def test_a_missing_file_is_one_line_and_the_old_report_stays(tmp_path, file):
     run_left(tmp_path)
-    assert call("report", tmp_path) == (0, f"Written: {tmp_path}/report.html\n")
+    version = tmp_path / "models" / "ctr" / "7"
+    version.mkdir(parents=True)
+    for named in (tmp_path, version.parent):
+        assert call("report", named) == (0, f"Written: {tmp_path}/report.html\n")
     before = (tmp_path / "report.html").read_bytes()
     (tmp_path / "report_data" / file).unlink()
     one_line(*call("report", tmp_path), f"{file}: cannot be read (No such file or directory); run `ctrpipe run` again")

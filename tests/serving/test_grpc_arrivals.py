@@ -1,6 +1,8 @@
 """gRPC calls that never send their message do not block other clients."""
 
 import contextlib
+import pathlib
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ from ctrpipe.serving.server import ServerOptions, running_server
 from ctrpipe.serving.server.budget import Budget
 from ctrpipe.serving.server.errors import ServingError, bad_request
 from ctrpipe.serving.server.grpc_arrivals import Arrivals
-from tests.serving.raw_grpc import connect, opened_calls
+from tests.serving.raw_grpc import asked_calls, connect, opened_calls
 
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
 METHODS = (PREDICT, "/tensorflow.serving.ModelService/GetModelStatus", "/grpc.health.v1.Health/Check")
@@ -29,11 +31,15 @@ class Double(tf.Module):
         return {"y": 2 * x}
 
 
+def save_double(folder: pathlib.Path) -> None:
+    model = Double()
+    tf.saved_model.save(model, str(folder / "1"), {"serving_default": model.serve})
+
+
 @pytest.fixture(scope="module")
 def address(tmp_path_factory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("model")
-    model = Double()
-    tf.saved_model.save(model, str(folder / "1"), {"serving_default": model.serve})
+    save_double(folder)
     options = ServerOptions(folder, "m", grpc_max_threads=2, enable_grpc_healthcheck_service=True)
     with running_server(options) as addresses:
         yield addresses.grpc
@@ -75,6 +81,31 @@ def test_many_connections_that_send_no_message_keep_nobody_out(address):
         with grpc.insecure_channel(address) as channel:
             answers(channel)
             answers(channel)
+
+
+def test_connections_are_a_part_of_the_files_and_of_the_memory(tmp_path, monkeypatch):
+    """Those that are too many are closed; the others are answered, and one that leaves makes room."""
+    save_double(tmp_path)
+    asked = asked_calls("/tensorflow.serving.ModelService/GetModelStatus", b"\x0a\x03\x0a\x01m", 1)
+
+    def is_taken() -> bool:
+        attackers.append(connections.enter_context(connect(addresses.grpc)))
+        with contextlib.suppress(OSError):
+            attackers[-1].sendall(asked)
+            return bool(attackers[-1].recv(1))
+        return False
+
+    for files, memory, taken in ((16, 1 << 30, 4), (1000, 9 * 32 * 65536, 9), (1000, 1 << 20, 8)):
+        monkeypatch.setattr("ctrpipe.serving.server.grpc_server.most_files", lambda files=files: files)
+        options = ServerOptions(tmp_path, "m", max_memory=memory)
+        with running_server(options) as addresses, contextlib.ExitStack() as connections:
+            attackers: list[socket.socket] = []
+            assert [is_taken() for _ in range(12)].count(True) == taken
+            attackers[0].close()
+            end = time.monotonic() + 10
+            while not is_taken():
+                assert time.monotonic() < end
+                time.sleep(0.05)
 
 
 def test_who_watches_the_health_keeps_no_thread_and_may_leave(address):

@@ -652,7 +652,7 @@ def test_idle_connections_make_room_for_others(monkeypatch):
             assert goes_on.wait(20)
         return echo(request)
 
-    monkeypatch.setattr("ctrpipe.serving.server.http_protocol._connection_limit", lambda: 8)
+    monkeypatch.setattr("ctrpipe.serving.server.http_protocol.most_files", lambda: 16)
     with served(answer, never) as connect:
         waiting, sending = connect(post("a", "/wait")), connect(post("b" * 10)[:-3])
         time.sleep(0.1)

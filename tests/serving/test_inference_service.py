@@ -135,3 +135,6 @@ def test_what_kserve_cannot_do_is_one_line_and_changes_nothing(manifest, tmp_pat
     undivided["spec"]["predictor"]["model"]["storageUri"] = "ctr"
     (tmp_path / "none.yaml").write_text(yaml.safe_dump(undivided))
     refused("stable=12", "storageUri names no folder of versions", file=tmp_path / "none.yaml")
+    undivided["spec"]["predictor"]["model"]["storageUri"] = "abfss://c@a.dfs.core.windows.net/models/ctr"
+    (tmp_path / "azure.yaml").write_text(yaml.safe_dump(undivided))
+    refused("stable=12", "KServe does not read abfss://", file=tmp_path / "azure.yaml")

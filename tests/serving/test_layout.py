@@ -1,5 +1,8 @@
 """The paths of versions and their files, and the golden rows inside a version."""
 
+import json
+import pathlib
+
 import numpy as np
 import pytest
 
@@ -14,6 +17,7 @@ from ctrpipe.serving.layout import (
     make_assets_folder,
     model_files,
     newest_version,
+    run_of,
     versions,
 )
 from ctrpipe.serving.server.options import parse_flags
@@ -107,3 +111,26 @@ def test_golden_rows_come_back_as_they_were(tmp_path, candidates):
     np.testing.assert_array_equal(read.packed["ids"], [[1, 2], [3, 4]])
     np.testing.assert_array_equal(read.probabilities, golden.probabilities)
     assert read.candidates is None if candidates is None else (read.candidates == candidates).all()
+
+
+def test_the_run_of_what_it_pushed(tmp_path, monkeypatch):
+    run = tmp_path / "runs" / "a"
+    version = run / "models" / "ctr" / "7"
+    version.mkdir(parents=True)
+    (version / "saved_model.pb").touch()
+    assert run_of(version) == version and run_of(run) == run  # without results it is no run
+    (run / "metrics.json").write_text(json.dumps({"model_version": "7"}))
+    assert run_of(version) == run_of(version.parent) == run_of(run) == run
+    monkeypatch.chdir(tmp_path)
+    assert run_of(pathlib.Path("runs/a/models/ctr/7")) == pathlib.Path("runs/a")
+    monkeypatch.chdir(version)
+    assert run_of(pathlib.Path(".")).resolve() == run.resolve()
+    monkeypatch.chdir(tmp_path)
+    for other in (tmp_path / "absent", run / "models", tmp_path / "runs"):
+        assert run_of(other) == other
+    (run / "metrics.json").write_text(json.dumps({"model_version": "8"}))
+    assert run_of(version.parent) == run
+    with pytest.raises(InputError, match="are of version 8; name that one"):
+        run_of(version)
+    (run / "metrics.json").write_text("{")
+    assert run_of(version) == run
