@@ -26,7 +26,7 @@ _OR_INFINITY = rb"[+-]?(?i:inf|infinity)"
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-# What to do where the elements of a history have the separator in them.
+# What to do where the elements of a list, or of a history, have the separator in them.
 OTHER_SEPARATOR = "; set another separator"
 SEVERAL_VALUES = "; if an item has several values, set within, values_per_item and another separator"
 
