@@ -1,6 +1,5 @@
 """The whole configuration of a run: its sections, and the rules between them."""
 
-import difflib
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -113,8 +112,7 @@ class RunConfig(LogSpec):
     def _transforms_exist(self) -> "RunConfig":
         for name in self.hook_transforms:
             if name not in hooks.names("transforms"):
-                near = difflib.get_close_matches(name, [*TRANSFORMS, *hooks.names("transforms")], 1)
-                meant = f"; did you mean {near[0]}?" if near else ""
+                meant = did_you_mean(name, [*TRANSFORMS, *hooks.names("transforms")])
                 known = ", ".join(TRANSFORMS)
                 raise ValueError(
                     f"features: transform '{name}' is none of {known}, and no installed package has such a "

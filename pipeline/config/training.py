@@ -1,6 +1,5 @@
 """The `training` section of a run's configuration."""
 
-import difflib
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -8,6 +7,7 @@ import pydantic
 
 from ctrpipe.common import hooks
 from ctrpipe.common.monitors import Monitor
+from ctrpipe.common.near import did_you_mean
 from ctrpipe.transforms.log.section import Section
 
 LINEAR = "lr"  # the model that `optimizer: lbfgs` trains
@@ -370,8 +370,7 @@ class Training(Section):
     def _losses_exist(self) -> "Training":
         for name in self.hook_losses:
             if name not in hooks.names("losses"):
-                near = difflib.get_close_matches(name, [*LOSSES, *hooks.names("losses")], 1)
-                meant = f"; did you mean {near[0]}?" if near else ""
+                meant = did_you_mean(name, [*LOSSES, *hooks.names("losses")])
                 raise ValueError(
                     f"loss: '{name}' is none of {', '.join(LOSSES)}, and no installed package has such a loss{meant}"
                 )

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import installed_version
+from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.processes import cores, on_intel
 from ctrpipe.common.stores import is_url, local_path
 from ctrpipe.serving.layout import base_path_of, graph_file
@@ -215,6 +216,9 @@ class ServerOptions:
             raise InputError(f'--mixed_precision={self.mixed_precision}: empty or "bfloat16"')
 
 
+_FLAGS = [f"--{field.name}" for field in dataclasses.fields(ServerOptions)]
+
+
 class _FlagParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message}; ctrpipe serve --help lists the flags")
@@ -284,7 +288,9 @@ def parse_flags(flags: Sequence[str]) -> ServerOptions:
         print(f"TensorFlow Library: {installed_version('tensorflow')}")
         raise SystemExit(0)
     for argument in unknown:
-        log.warning("unknown argument: %s is ignored; ctrpipe serve --help lists the flags", argument)
+        name = argument.partition("=")[0]
+        meant = did_you_mean(name, _FLAGS) if name.startswith("--") else ""
+        log.warning("unknown argument: %s is ignored%s", argument, meant or "; ctrpipe serve --help lists the flags")
     return ServerOptions(**values)
 
 

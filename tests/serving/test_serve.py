@@ -254,6 +254,8 @@ def test_unknown_flags_are_named_and_ignored(caplog):
     assert options.port == 2
     for argument in ("--prot=1", "word", "--force_allow_any_version_labels_for_unavailable_models"):
         assert f"unknown argument: {argument} is ignored" in caplog.text
+    assert "--prot=1 is ignored; did you mean --port?" in caplog.text
+    assert "word is ignored; ctrpipe serve --help lists the flags" in caplog.text
 
 
 @pytest.mark.parametrize(
