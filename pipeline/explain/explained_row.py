@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from ctrpipe.transforms.log.derived.cross import BETWEEN
 from ctrpipe.transforms.log.spec import TEXT
 from ctrpipe.transforms.log.vectors import is_vector
 
@@ -106,7 +107,7 @@ def _shown_scalar(value: pa.Scalar) -> str | None:
 
 
 def shown(value: bytes | float | None) -> str | None:
-    """Returns a value of a log as text, or None for a missing value."""
+    """Returns a value of a log, or of a derived column, as text; None for a missing value."""
     if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
+        return value.decode("utf-8", "replace").replace(BETWEEN, " x ")
     return None if value is None else f"{value:g}"

@@ -13,6 +13,7 @@ from ctrpipe.models.base.feature_map import Text as TextMap
 from ctrpipe.models.explain.shapley import draw_orders, shapley
 from ctrpipe.pipeline.explain.explained_row import RowExplained, TokenAttribution, attributions_of, shown
 from ctrpipe.pipeline.explain.importance import Score
+from ctrpipe.transforms.features.derived.values import sources_of, with_derived
 from ctrpipe.transforms.log.kinds.text import Text
 from ctrpipe.transforms.log.payload import decoded
 from ctrpipe.transforms.log.spec import TEXT, LogSpec
@@ -93,8 +94,7 @@ def gradients_of_row(
         + (by_column.get(TEXT, 0.0) if text & set(members) else 0.0)
         for members in groups.values()
     ]
-    shown = {name: [] if name in made else members for name, members in groups.items()}
-    attributions = attributions_of(row, shown, values, [None] * len(values))
+    attributions = attributions_of(_with_derived(row, spec), groups, values, [None] * len(values))
     names: list[str] = []
     if spec.text and model.feature_map.text:
         names = token_names(row, packed["tokens"][0], spec.text, model.feature_map.text)
@@ -159,6 +159,13 @@ def logit_of(probabilities: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]
 
 def _missing(row: pa.Table) -> pa.Table:
     return pa.table({name: pa.nulls(1, _array(row[name]).type) for name in row.column_names})
+
+
+def _with_derived(row: pa.Table, spec: LogSpec) -> pa.Table:
+    """Returns the row with its derived columns."""
+    names = list(spec.derived)
+    sources = {name: _array(row[name]) for name in sources_of(names, spec)}
+    return pa.table(dict(zip(row.column_names, row.columns, strict=True)) | with_derived(sources, names, spec))
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:
