@@ -62,7 +62,8 @@ def compile(
     has the trials of `ctrpipe tune`; otherwise those of a round are chosen together.
 
     \b
-    A TrainJob of Kubeflow Trainer, for `kubectl apply -f job.yaml`, which is `ctrpipe run` on four hosts:
+    A TrainJob of Kubeflow Trainer, for `kubectl apply -f job.yaml`, which is
+    `ctrpipe run` on four hosts:
       ctrpipe compile mine.yaml --output job.yaml --hosts 4
     """
     if len([one for one in (is_sweep, trials, hosts) if one]) > 1:

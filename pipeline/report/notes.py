@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from ctrpipe.common.metrics import MOST_AUC
 from ctrpipe.pipeline.training.convergence import still_falling
-from ctrpipe.transforms.log.suspects import MOST_AUC
 
 LEAST_RIG = 0.5  # of a model whose AUC is high by no chance of a few rows; models of clicks are below 0.3
 

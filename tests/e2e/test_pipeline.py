@@ -157,8 +157,9 @@ def test_a_second_run_comes_from_the_cache_and_a_failed_gate_blocks(done, versio
     code, output = call("run", config, "--data", log, "--output", out, "--set", slices, "--set", lists)
     assert code == 1 and "Trainer: from cache" in output and "blocked by a gate" in output
     assert "Try:    columns that tell users apart" in output
-    [look, lift] = output.partition("to push it all the same:\n")[2].replace(" \\\n", "").splitlines()
+    [look, page, lift] = output.partition("to push it all the same:\n")[2].replace(" \\\n", "").splitlines()
     assert shlex.split(look)[1:] == ["explain", str(out)]
+    assert shlex.split(page)[1:] == ["report", str(out), "--open"]
     again = ["run", config, "--data", log, "--set", slices, "--set", lists, "--output", out]
     lifts = [word for word in shlex.split(lift)[1 + len(again) :] if word != "--set"]
     assert shlex.split(lift)[1 : 1 + len(again)] == list(map(str, again)) and lifts[0] == "gates.ecs=null"
