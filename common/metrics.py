@@ -9,7 +9,6 @@ import numpy as np
 from ctrpipe.common.significance import NORMAL_QUANTILE
 
 ECE_BINS = 20
-MOST_AUC = 0.98  # columns and models of real logs are far below: above it, something gives the label away
 EPSILON = 1e-7  # probabilities are float32; keeps log loss finite
 
 Weights = np.ndarray | None  # how often each row counts, (N,); None: once

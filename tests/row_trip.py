@@ -54,9 +54,9 @@ class Trip:
 
 
 def _at_import(frame: types.FrameType | None) -> bool:
-    """Returns whether a module's own code, a class body or a decorator of it, is on the stack."""
+    """Returns whether an import is on the stack, as for a class body or a decorator."""
     while frame is not None:
-        if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") != "__main__":
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
             return True
         frame = frame.f_back
     return False

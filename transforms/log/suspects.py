@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from ctrpipe.common.metrics import MOST_AUC, auc
+from ctrpipe.common.metrics import auc
+from ctrpipe.common.too_good import MOST_AUC
 from ctrpipe.transforms.log.kinds.multivalent import weighted_pair
 from ctrpipe.transforms.log.payload import payload_rows, plain, read_rows
 from ctrpipe.transforms.log.spec import LogSpec
