@@ -9,7 +9,7 @@ import pathlib
 import sys
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.common.wheels import needs_overrides, unfit
+from ctrpipe.common.wheels import installer, needs_overrides, unfit
 
 # Releases to install in place of those that TFX's packages require, see docs/how-to/install.md.
 OVERRIDES = pathlib.Path(__file__).parents[1] / "overrides.txt"
@@ -85,14 +85,24 @@ def require(extra: str, what: str, otherwise: str = "") -> None:
 
 
 def install(extra: str) -> str:
-    """Returns the command that installs an extra. If this Python has no wheels for it, says which Python has."""
-    wanted = f"'ctrpipe[{extra}]'"
-    if _PIPELINE[0] in MODULES[extra]:
-        if unfit():
-            return unfit()
-        if needs_overrides():
-            return f"pip install uv && python -m uv pip install --override {OVERRIDES} {wanted}"
-    return f"pip install {wanted}"
+    """Returns the command that installs an extra where ctrpipe is. Without wheels, says which Python has them."""
+    wanted, tool = f"'ctrpipe[{extra}]'", installer()
+    is_pipeline = _PIPELINE[0] in MODULES[extra]
+    if is_pipeline and unfit():
+        return unfit()
+    if is_pipeline and needs_overrides():
+        return {
+            "uvx": f"uvx --overrides {OVERRIDES} --from {wanted} ctrpipe",
+            "uv tool": f"uv tool install --overrides {OVERRIDES} {wanted}",
+            "pipx": f"pipx run uv tool install --force --overrides {OVERRIDES} {wanted}",
+            "pip": f"pip install uv && python -m uv pip install --override {OVERRIDES} {wanted}",
+        }[tool]
+    return {
+        "uvx": f"uvx --from {wanted} ctrpipe",
+        "uv tool": f"uv tool install {wanted}",
+        "pipx": f"pipx install --force {wanted}",
+        "pip": f"pip install {wanted}",
+    }[tool]
 
 
 def extra_of(module: str) -> str:

@@ -39,6 +39,18 @@ def needs_overrides() -> bool:
     return not unfit() and not (_is_new(_libc()) and compiles)
 
 
+def installer() -> str:
+    """Returns what made this environment, which its own pip must not change: "uvx", "uv tool" or "pipx"; else "pip"."""
+    place = pathlib.Path(sys.prefix).resolve()
+    if (place / "pipx_metadata.json").exists():
+        return "pipx"
+    if (place / "uv-receipt.toml").exists():
+        return "uv tool"
+    if any(part.startswith("archive-v") for part in place.parts):  # uv's cache, in which a `uvx` without a tool runs
+        return "uvx"
+    return "pip"
+
+
 def _libc() -> str:
     try:
         return os.confstr("CS_GNU_LIBC_VERSION") or "another libc"

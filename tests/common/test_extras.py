@@ -11,6 +11,7 @@ import pytest
 from ctrpipe.common import extras
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.extras import BASE, COMMANDS, MODULES, OVERRIDES, extra_of, install, missing, require
+from ctrpipe.common.wheels import installer
 from ctrpipe.pipeline.cli import main
 from tests.e2e.small_run import ROOT, call, one_line
 
@@ -27,6 +28,7 @@ def _wheels_of_everything(monkeypatch):
     """A system for which pip finds all wheels, wherever the tests run."""
     monkeypatch.setattr(extras, "unfit", lambda: "")
     monkeypatch.setattr(extras, "needs_overrides", lambda: False)
+    monkeypatch.setattr(extras, "installer", lambda: "pip")
 
 
 def packages(extra: str) -> set[str]:
@@ -115,3 +117,35 @@ def test_where_pip_finds_no_wheels_the_line_says_what_does_or_which_python_has_t
     assert OVERRIDES.read_text() == (ROOT / "overrides.txt").read_text()
     monkeypatch.setattr(extras, "unfit", lambda: OLD_GLIBC)
     assert install("pipeline") == OLD_GLIBC
+
+
+@pytest.mark.parametrize(
+    ("tool", "plain", "overriding"),
+    [
+        ("uvx", "uvx --from WHAT ctrpipe", "uvx --overrides FILE --from WHAT ctrpipe"),
+        ("uv tool", "uv tool install WHAT", "uv tool install --overrides FILE WHAT"),
+        ("pipx", "pipx install --force WHAT", "pipx run uv tool install --force --overrides FILE WHAT"),
+    ],
+)
+def test_an_environment_of_a_tool_is_made_anew_by_that_tool(monkeypatch, tool, plain, overriding):
+    monkeypatch.setattr(extras, "installer", lambda: tool)
+    assert install("tune") == plain.replace("WHAT", "'ctrpipe[tune]'")
+    monkeypatch.setattr(extras, "needs_overrides", lambda: True)
+    assert install("tune") == overriding.replace("WHAT", "'ctrpipe[tune]'").replace("FILE", str(OVERRIDES))
+    assert install("jax") == plain.replace("WHAT", "'ctrpipe[jax]'")
+
+
+@pytest.mark.parametrize(
+    ("folder", "file", "tool"),
+    [
+        ("venv", "pyvenv.cfg", "pip"),
+        ("pipx/venvs/ctrpipe", "pipx_metadata.json", "pipx"),
+        ("uv/tools/ctrpipe", "uv-receipt.toml", "uv tool"),
+        ("uv/archive-v0/abc", "pyvenv.cfg", "uvx"),
+    ],
+)
+def test_the_tool_that_made_an_environment_is_known_by_its_folder(monkeypatch, tmp_path, folder, file, tool):
+    (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / folder / file).touch()
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / folder))
+    assert installer() == tool
