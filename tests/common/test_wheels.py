@@ -23,7 +23,7 @@ def system(monkeypatch):
         monkeypatch.setattr(os, "confstr", lambda name: libc)
         monkeypatch.setattr(platform, "machine", lambda: machine)
         monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}" if compiler else None)
-        monkeypatch.setattr(wheels.pathlib.Path, "exists", lambda path: True)
+        monkeypatch.setattr(wheels.pathlib.Path, "exists", lambda path: path.name == "Python.h")
 
     return system
 
