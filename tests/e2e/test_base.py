@@ -1,12 +1,13 @@
 """The base without a package of any extra: its commands from start to end, and the line of all others."""
 
+import contextlib
 import json
 import os
 import pathlib
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -97,10 +98,33 @@ def run_all(base, commands: list[tuple], mistakes: Sequence[int] = ()) -> list[s
     return said[:-1:2]
 
 
+@contextlib.contextmanager
+def served(environment: dict[str, str], model: pathlib.Path, folder: pathlib.Path) -> Iterator[tuple[int, int]]:
+    """Serves a model as `ctr` from a folder until the block ends; the ports of REST and gRPC."""
+    path = json.dumps(str(model.resolve()))
+    (folder / "models.config").write_text(
+        f'model_config_list {{ config {{ name: "ctr" base_path: {path} model_platform: "tensorflow" }} }}'
+    )
+    rest, grpc = free_port(), free_port()
+    flags = ["--model_config_file=models.config", f"--rest_api_port={rest}", f"--port={grpc}"]
+    server = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, "serve", *flags],
+        **{"cwd": folder, "env": environment, "stderr": subprocess.PIPE, "text": True},
+    )
+    try:
+        assert any("Serving " in line for line in server.stderr)
+        yield rest, grpc
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
 @pytest.mark.slow
-def test_the_base_scores_explains_and_looks_at_a_log(base, exports, tmp_path):
+def test_the_base_scores_explains_looks_at_a_log_serves_is_asked_and_moves_labels(
+    base, without_extras, exports, tmp_path
+):
     model, log = exports / "dcn_v2", exports / LOG
-    commands = [
+    of_files = [
         ("score", "--model", model, "--input", log, "--output", "scores"),
         ("score", "--model", model, "--input", log, "--output", "s", "--beam-arg=--runner=x"),
         ("explain", model, "--data", log, "--rows", 100, "--output", "why"),
@@ -112,7 +136,23 @@ def test_the_base_scores_explains_and_looks_at_a_log(base, exports, tmp_path):
         ("configs", "--output", "configs"),
         ("check", "configs/criteo/deepfm.yaml", "--data", "own.tsv"),
     ]
-    scored, refused, explained, of_a_row, models, configs, _, _, _, checked = run_all(base, commands, mistakes=[1])
+    with served(without_extras, model, tmp_path) as (rest, grpc):
+        url = f"http://127.0.0.1:{rest}/v1/models/ctr"
+        asked = ("--input", log, "--rows", 3, "--model", model)
+        (tmp_path / "short.yaml").write_text(SHORT_BENCHMARK)
+        address = f"127.0.0.1:{grpc}"
+        of_a_server = [
+            ("predict", "--url", url, *asked),
+            ("predict", "--grpc", address, *asked),
+            ("canary", "ctr", "stable=1", "--model_config_file", "models.config", "--grpc", address),
+            ("bench", "latency", "--model", model, "--config", "short.yaml", "--output", "latency", "--data", log),
+        ]
+        said = run_all(base, [*of_a_server, *of_files], mistakes=[len(of_a_server) + 1])
+    over_rest, over_grpc, moved, _, *said = said
+    assert over_rest == over_grpc and len(over_rest.splitlines()) == 3
+    assert "stable\t1\tAVAILABLE" in moved
+    assert (tmp_path / "latency" / "latency.html").read_text().count("<svg") == 2
+    scored, refused, explained, of_a_row, models, configs, _, _, _, checked = said
     assert "2,000 rows in, 2,000 scored" in scored
     assert f"Drift: not measured, which needs tfx; {install('pipeline')}" in scored
     assert "ctrpipe: --beam-arg needs the extra pipeline" in refused
@@ -120,40 +160,6 @@ def test_the_base_scores_explains_and_looks_at_a_log(base, exports, tmp_path):
     assert set(json.loads((tmp_path / "why" / "explanation.json").read_text())) >= {"model", "pairs"}
     assert "dcn_v2" in models and "demo.yaml" in configs and "0 errors" in checked
     assert (tmp_path / "own.yaml").exists()
-
-
-@pytest.mark.slow
-def test_the_base_serves_is_asked_and_moves_labels(base, without_extras, exports, tmp_path):
-    model, log = exports / "dcn_v2", exports / LOG
-    path = json.dumps(str(model.resolve()))
-    (tmp_path / "models.config").write_text(
-        f'model_config_list {{ config {{ name: "ctr" base_path: {path} model_platform: "tensorflow" }} }}'
-    )
-    rest, grpc = free_port(), free_port()
-    flags = ["--model_config_file=models.config", f"--rest_api_port={rest}", f"--port={grpc}"]
-    server = subprocess.Popen(
-        [sys.executable, "-c", COMMAND, "serve", *flags],
-        **{"cwd": tmp_path, "env": without_extras, "stderr": subprocess.PIPE, "text": True},
-    )
-    try:
-        assert any("Serving " in line for line in server.stderr)
-        url = f"http://127.0.0.1:{rest}/v1/models/ctr"
-        asked = ("--input", log, "--rows", 3, "--model", model)
-        (tmp_path / "short.yaml").write_text(SHORT_BENCHMARK)
-        address = f"127.0.0.1:{grpc}"
-        commands = [
-            ("predict", "--url", url, *asked),
-            ("predict", "--grpc", address, *asked),
-            ("canary", "ctr", "stable=1", "--model_config_file", "models.config", "--grpc", address),
-            ("bench", "latency", "--model", model, "--config", "short.yaml", "--output", "latency", "--data", log),
-        ]
-        over_rest, over_grpc, moved, _ = run_all(base, commands)
-        assert over_rest == over_grpc and len(over_rest.splitlines()) == 3
-        assert "stable\t1\tAVAILABLE" in moved
-        assert (tmp_path / "latency" / "latency.html").read_text().count("<svg") == 2
-    finally:
-        server.terminate()
-        server.wait(30)
 
 
 @pytest.mark.large(like="tests/serving/test_tune.py::test_every_load_is_measured")

@@ -1,15 +1,12 @@
 """A push that is killed at any moment is not done twice, nor lost."""
 
 import json
-import pathlib
+import multiprocessing
 import random
-import subprocess
-import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[2]
-
+from tests.e2e import push_runs
 
 random.seed(0)
 NAMED = ["before:1", "after:1", "before:2"]  # there is one rename
@@ -19,10 +16,11 @@ RANDOM = [f"{random.uniform(0.1, 1.2):.3f}" for _ in range(70)]
 @pytest.mark.slow
 @pytest.mark.parametrize("moments", [NAMED, pytest.param(RANDOM, marks=pytest.mark.large)], ids=["named", "random"])
 def test_a_push_is_done_once_wherever_it_is_killed(tmp_path, moments):
-    command = [sys.executable, "-m", "tests.e2e.push_runs", str(tmp_path), *moments]
-    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=550)
-    assert process.returncode == 0, process.stderr
-    found = json.loads(process.stdout)
+    process = multiprocessing.get_context("spawn").Process(target=push_runs.main, args=(tmp_path, moments))
+    process.start()
+    process.join(550)
+    assert process.exitcode == 0
+    found = json.loads((tmp_path / push_runs.FOUND).read_text())
     assert [moment for moment, *_ in found] == moments
     for moment, ended, between, after, recorded, hidden in found:
         assert ended in (0, -9) and len(after) == 1 and recorded == after[0] and not hidden, moment

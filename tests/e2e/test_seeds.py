@@ -13,7 +13,7 @@ from tests.e2e.small_run import SHORT_CONFIG, call
 
 CONFIG = {
     **SHORT_CONFIG,
-    "training": {"batch_size": 128, "epochs": 2, "learning_rate": 0.01},
+    "training": {"batch_size": 128, "epochs": 1, "learning_rate": 0.01},
     "evaluation": {"baseline": {"name": "fm", "embedding_dim": 4}},
     "calibration": {"method": "platt"},
     "gates": {"rig": None, "max_drop": {}},
@@ -23,7 +23,7 @@ CONFIG = {
 @pytest.mark.slow
 def test_each_seed_of_both_sides_is_trained_as_a_run_with_this_seed_would(tmp_path):
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(CONFIG))
-    assert call("generate", "--rows", 2000, "--seed", 5, "--output", tmp_path / "log.tsv")[0] == 0
+    assert call("generate", "--rows", 1000, "--seed", 5, "--output", tmp_path / "log.tsv")[0] == 0
     output = tmp_path / "out"
     command = ("run", tmp_path / "config.yaml", "--data", tmp_path / "log.tsv", "--output", output)
     code, text = call(*command, "--seeds", 2)

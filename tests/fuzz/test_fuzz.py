@@ -1,4 +1,4 @@
-"""Some hundred fuzzed requests in every run of the tests; `make fuzz` sends many thousand."""
+"""A hundred or more fuzzed requests in every run of the tests; `make fuzz` sends many thousand."""
 
 import pytest
 
@@ -24,17 +24,17 @@ def server(tmp_path_factory):
 
 @pytest.mark.slow
 def test_fuzzed_rest_requests_are_answered_and_leave_the_server_as_it_was(server):
-    outcome = rest_round(server.rest, SEED, 100)
+    outcome = rest_round(server.rest, SEED, 50)
     assert not outcome.fault
-    assert outcome.requests > 200 and outcome.answers[200] and outcome.answers[400]
+    assert outcome.requests > 100 and outcome.answers[200] and outcome.answers[400]
     server.check()
 
 
 @pytest.mark.slow
 def test_fuzzed_grpc_calls_are_answered_and_leave_the_server_as_it_was(server):
-    outcome = grpc_round(server.grpc, SEED, 200)
+    outcome = grpc_round(server.grpc, SEED, 100)
     assert not outcome.fault
-    assert outcome.requests >= 200 and outcome.answers["OK"] and outcome.answers["INVALID_ARGUMENT"]
+    assert outcome.requests >= 100 and outcome.answers["OK"] and outcome.answers["INVALID_ARGUMENT"]
     server.check()
 
 

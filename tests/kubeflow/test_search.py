@@ -147,10 +147,19 @@ def test_a_study_with_a_pod_for_each_trial_has_the_trials_of_one_here(volume, st
         page["type"]["schemaTitle"] == "system.HTML"
         and "<!doctype html>" in (launcher.bucket / "confirmstudy" / "page").read_text().lower()
     )
-    # More trials, two at a time: those that are there stay.
+
+
+@pytest.mark.large(
+    like="tests/kubeflow/test_search.py::test_a_study_with_a_pod_for_each_trial_has_the_trials_of_one_here"
+)
+@pytest.mark.slow
+def test_more_trials_two_at_a_time_leave_those_that_are_there(volume, study_here, tmp_path):
+    here = read(study_here / "tune.json")
+    assert compile_with(volume, "--tune", 3, "--parallel", 1, "--seeds", 0)[0] == 0
+    launch(volume, tmp_path / "bucket", volume / "longer")
     assert compile_with(volume, "--tune", 5, "--parallel", 2, "--seeds", 0)[0] == 0
-    launcher = launch(volume, tmp_path / "more", volume / "study")
-    more = json.loads((volume / "study" / "tune.json").read_text())["trials"]
+    launcher = launch(volume, tmp_path / "more", volume / "longer")
+    more = read(volume / "longer" / "tune.json")["trials"]
     assert comparable(more[:3]) == comparable(here["trials"]) and len(more) == 5
     assert len({trial["settings"]["training.learning_rate"] for trial in more}) == 5
     logs = [(launcher.bucket / name / "executor-logs-0").read_text() for name in launcher.executed if "train" in name]
@@ -158,9 +167,7 @@ def test_a_study_with_a_pod_for_each_trial_has_the_trials_of_one_here(volume, st
 
 
 @pytest.mark.slow
-def test_in_a_store_a_sweep_and_a_study_have_the_results_of_those_here(
-    volume, sweep_here, study_here, tmp_path, s3, monkeypatch
-):
+def test_in_a_store_a_sweep_has_the_results_of_one_here(volume, sweep_here, tmp_path, s3, monkeypatch):
     """Each task begins with an empty disk, as a pod does."""
     monkeypatch.setenv("CTRPIPE_CACHE", str(tmp_path / "disk"))
     stored = ("--set", f"kubeflow.output={s3.url}/runs/mine")
@@ -178,6 +185,13 @@ def test_in_a_store_a_sweep_and_a_study_have_the_results_of_those_here(
     launcher = launch(volume, tmp_path / "again", url, InPods)
     assert sum("trainpoint" in name for name in launcher.executed) == 1
     assert comparable(json.loads(read_bytes(f"{url}/{gone}"))) == comparable(read(sweep_here / gone))
+
+
+@pytest.mark.large(like="tests/kubeflow/test_search.py::test_in_a_store_a_sweep_has_the_results_of_one_here")
+@pytest.mark.slow
+def test_in_a_store_a_study_has_the_results_of_one_here(volume, study_here, tmp_path, s3, monkeypatch):
+    monkeypatch.setenv("CTRPIPE_CACHE", str(tmp_path / "disk"))
+    stored = ("--set", f"kubeflow.output={s3.url}/runs/mine")
     assert compile_with(volume, "--tune", 3, "--parallel", 1, "--seeds", 0, *stored)[0] == 0
     launch(volume, tmp_path / "study", f"{s3.url}/study", InPods)
     found = json.loads(read_bytes(f"{s3.url}/study/tune.json"))

@@ -103,21 +103,24 @@ def test_every_signature_answers_the_calibrated_probability(version, servable):
     np.testing.assert_allclose(explained["ctr"], expected["ctr"], atol=1e-6)
     np.testing.assert_allclose(explained["logit"], scipy.special.logit(before), atol=1e-4)
     assert np.ptp(expected["ctr"]) > 0.2 and np.abs(before - expected["ctr"]).max() > 0.2
+    scorer = Scorer(version)
+    scored = scorer(pa.Table.from_batches([batch]))
+    scorer.close()
+    for task, values in expected.items():
+        np.testing.assert_allclose(scored[task], values, atol=1e-6)
     one_by_one = [servable.run("serving_raw", {name: value[[row]] for name, value in raw.items()}) for row in range(20)]
     np.testing.assert_allclose([row["ctr"][0] for row in one_by_one], expected["ctr"][:20], atol=1e-6)
 
 
+# A server runs the signatures as a loader does, whatever they compute: test_every_model.py shows it for one export.
+@pytest.mark.large(like="tests/serving/test_calibration.py::test_every_signature_answers_the_calibrated_probability")
 @pytest.mark.slow
-def test_rest_grpc_and_scoring_answer_it_too(version, servable):
-    batch = rows(40, 9)
-    raw = raw_arrays(batch, SPEC)
+def test_rest_and_grpc_answer_it_too(version, servable):
+    raw = raw_arrays(rows(40, 9), SPEC)
     expected = expected_of(servable, raw)
     with running_server(ServerOptions(version.parent, "ctr")) as addresses:
         with RestClient(f"{addresses.rest}/v1/models/ctr") as rest, GrpcClient(addresses.grpc, "ctr") as grpc:
             answers = [rest.predict(raw), grpc.predict(raw)]
-    scorer = Scorer(version)
-    answers.append(scorer(pa.Table.from_batches([batch])))
-    scorer.close()
     for found in answers:
         for task, values in expected.items():
             np.testing.assert_allclose(found[task], values, atol=1e-6)

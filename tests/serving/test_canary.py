@@ -86,6 +86,7 @@ def steady_requests(client: ModelClient) -> Iterator[list[int]]:
         try:
             while not stop.is_set():
                 versions.append(round(100 * client.predict(ROW, label="stable")["ctr"].item()))
+                time.sleep(0.01)
         except Exception as error:
             failures.append(error)
 

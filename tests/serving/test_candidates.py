@@ -1,6 +1,7 @@
-"""One text and many candidates: the text is read once, with the same answers as for a repeated text."""
+"""One text and many candidates: the text is read once, with the same answers as for a repeated text.
 
-import shutil
+test_raw_numbers.py has a model that takes none.
+"""
 
 import numpy as np
 import pytest
@@ -14,8 +15,9 @@ from ctrpipe.serving.server import ServerOptions, running_server
 from ctrpipe.serving.server.check import check_servable
 from ctrpipe.transforms.log.raw_arrays import raw_arrays
 from ctrpipe.transforms.log.spec import LogSpec
+from tests.contract.rpc import model_config
 from tests.serving import packed_servable
-from tests.serving.text_servable import COLUMNS, SPEC, VERSION, copied, rows, save, shared_servable
+from tests.serving.text_servable import COLUMNS, SPEC, VERSION, copied, rows, shared_servable
 
 pytestmark = pytest.mark.slow
 
@@ -66,21 +68,27 @@ def test_the_text_counts(servable):
     assert np.abs(difference).max() > 1e-3
 
 
-def test_servers_take_it_over_both_protocols(version, servable):
+@pytest.fixture(scope="module")
+def server(version, user_version, tmp_path_factory):
+    """Serves both versions, as `ctr` and `user`."""
+    config = tmp_path_factory.mktemp("config") / "models.config"
+    config.write_text(model_config(ctr=(version.parent,), user=(user_version.parent,)))
+    with running_server(ServerOptions(model_config_file=config)) as found:
+        yield found
+
+
+def test_servers_take_it_over_both_protocols(server, servable):
     inputs, _ = requests(servable, 100)["serving_candidates"]
     expected = servable.run("serving_candidates", inputs)["ctr"]
-    with running_server(ServerOptions(version.parent, "ctr")) as server:
-        rest = RestClient(f"{server.rest}/v1/models/ctr")
-        grpc = GrpcClient(server.grpc, "ctr")
-        for client in (rest, grpc):
-            with client:
-                found = client.predict(inputs, "serving_candidates")["ctr"]
-                np.testing.assert_allclose(found, expected, atol=1e-6)
-                several = {**inputs, "title": np.array([b"red", b"hat"], object)}
-                with pytest.raises(InputError, match="expected shape .1..*one_row_for_all_candidates"):
-                    client.predict(several, "serving_candidates")
-                with pytest.raises(InputError, match="400|INVALID_ARGUMENT"):
-                    client.predict({**inputs, "shop": inputs["shop"][:3]}, "serving_candidates")
+    for client in (RestClient(f"{server.rest}/v1/models/ctr"), GrpcClient(server.grpc, "ctr")):
+        with client:
+            found = client.predict(inputs, "serving_candidates")["ctr"]
+            np.testing.assert_allclose(found, expected, atol=1e-6)
+            several = {**inputs, "title": np.array([b"red", b"hat"], object)}
+            with pytest.raises(InputError, match="expected shape .1..*one_row_for_all_candidates"):
+                client.predict(several, "serving_candidates")
+            with pytest.raises(InputError, match="400|INVALID_ARGUMENT"):
+                client.predict({**inputs, "shop": inputs["shop"][:3]}, "serving_candidates")
 
 
 def test_the_export_is_checked_with_its_candidates(version, tmp_path):
@@ -101,16 +109,6 @@ def test_a_server_that_batches_loads_it(version):
             assert client.status()[0].state == "AVAILABLE"
 
 
-def test_no_candidates_where_features_are_written_into_the_text(folder, tmp_path):
-    version = save(shutil.copytree(folder, tmp_path / "copy"), "numbert")
-    servable = Servable(version)
-    try:
-        assert not set(ORDINARY) & set(servable.signatures)
-    finally:
-        servable.close()
-    assert check_servable(version) < 1e-6
-
-
 ITEMS = LogSpec.model_validate(
     {
         "data": packed_servable.SPEC.data.model_dump(),
@@ -128,25 +126,23 @@ def user_version(tmp_path_factory):
     return packed_servable.save(tmp_path_factory.mktemp("user"), ITEMS)
 
 
-def test_bad_requests_of_candidates_are_one_line(user_version):
+def test_bad_requests_of_candidates_are_one_line(server):
     raw = raw_arrays(packed_servable.rows(4, 3), ITEMS)
     shared = {name: raw[name][:1] for name in ITEMS.context_columns}
     inputs = {**raw, **shared}
-    with running_server(ServerOptions(user_version.parent, "ctr")) as server:
-        clients = RestClient(f"{server.rest}/v1/models/ctr"), GrpcClient(server.grpc, "ctr")
-        for client in clients:
-            with client:
-                found = client.predict(inputs, "serving_candidates")["ctr"]
-                joined = {**raw, **{name: np.repeat(values, 4) for name, values in shared.items()}}
-                np.testing.assert_allclose(found, client.predict(joined)["ctr"], atol=1e-6)
+    for client in (RestClient(f"{server.rest}/v1/models/user"), GrpcClient(server.grpc, "user")):
+        with client:
+            found = client.predict(inputs, "serving_candidates")["ctr"]
+            joined = {**raw, **{name: np.repeat(values, 4) for name, values in shared.items()}}
+            np.testing.assert_allclose(found, client.predict(joined)["ctr"], atol=1e-6)
 
-                def refused(changed, message, client=client):
-                    with pytest.raises(InputError, match=message) as error:
-                        client.predict(changed, "serving_candidates")
-                    assert "400" in str(error.value) or "INVALID_ARGUMENT" in str(error.value)
-                    assert "\n" not in str(error.value)
+            def refused(changed, message, client=client):
+                with pytest.raises(InputError, match=message) as error:
+                    client.predict(changed, "serving_candidates")
+                assert "400" in str(error.value) or "INVALID_ARGUMENT" in str(error.value)
+                assert "\n" not in str(error.value)
 
-                refused({**inputs, "c1": raw["c1"][:2]}, "expected shape .1..*one_row_for_all_candidates")
-                refused({name: values for name, values in inputs.items() if name != "tags"}, "tags")
-                none = {name: values[:0] for name, values in raw.items() if name not in shared}
-                refused({**inputs, **none}, "A request needs a candidate")
+            refused({**inputs, "c1": raw["c1"][:2]}, "expected shape .1..*one_row_for_all_candidates")
+            refused({name: values for name, values in inputs.items() if name != "tags"}, "tags")
+            none = {name: values[:0] for name, values in raw.items() if name not in shared}
+            refused({**inputs, **none}, "A request needs a candidate")

@@ -171,6 +171,10 @@ def test_the_served_probability_is_that_of_the_log_s_words(served):
     servable = Servable(version)
     try:
         answers = {name: servable.run(name, each)["ctr"] for name, each in inputs.items()}
+        # The text holds the features of a row, so that candidates share none.
+        assert SPEC.candidate_columns and not {"serving_candidates", "serving_candidates_packed"} & {
+            *servable.signatures
+        }
     finally:
         servable.close()
     for answer in answers.values():
