@@ -4,8 +4,10 @@ import pathlib
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from tests.e2e.small_run import ROOT
 
@@ -30,9 +32,16 @@ def resolve(python: str, platform: str, *extras: str) -> set[str]:
     return {line.partition("==")[0] for line in done.stdout.split("\n") if line}
 
 
+def bases() -> Iterator[ParameterSet]:
+    """The first and the last Python on each platform; `make test-all` has those between."""
+    for platform in ("x86_64-manylinux_2_28", "aarch64-manylinux_2_28", "aarch64-apple-darwin"):
+        for python in PYTHONS:
+            between = python not in (PYTHONS[0], PYTHONS[-1])
+            yield pytest.param(platform, python, marks=[pytest.mark.large] if between else [])
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("python", PYTHONS)
-@pytest.mark.parametrize("platform", ["x86_64-manylinux_2_28", "aarch64-manylinux_2_28", "aarch64-apple-darwin"])
+@pytest.mark.parametrize(("platform", "python"), bases())
 def test_the_base_resolves(platform, python):
     found = resolve(python, platform)
     assert {"tensorflow", "pyarrow", "uvicorn"} <= found and not HEAVY & found and len(found) < 65

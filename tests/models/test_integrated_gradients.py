@@ -153,7 +153,9 @@ def test_the_average_of_embeddings_is_a_baseline(name):
 ON_JAX = """
 import sys
 import numpy as np
+from tests.models.jax_drawing import draw_zeros
 from tests.models.test_integrated_gradients import attributions
+draw_zeros()
 np.savez(sys.argv[1], **attributions(sys.argv[2:]))
 """
 ON_BOTH = [("deepfm",), pytest.param(("attention_net", "bert4ctr"), marks=pytest.mark.large)]

@@ -4,10 +4,12 @@ import importlib
 import json
 import pathlib
 import pkgutil
+from collections.abc import Iterator
 
 import keras
 import numpy as np
 import pytest
+from _pytest.mark import ParameterSet
 
 import ctrpipe.models.layers
 from ctrpipe.models.layers.activation_unit import ActivationUnit
@@ -171,8 +173,20 @@ QUICK |= {"squeeze_excitation", "bilinear_all", "bilinear_pairs"}
 QUICK |= {"kernel_product", "outer_product", "tower", "tower_hidden", "vector_cross"}
 
 
+# Further options of a layer that `make test` has: models of test_equations.py, test_relations.py and test_models.py
+# have them too, in `make test`.
+FURTHER = {"cin_split", "encoder_feature", "encoder_pruned", "encoder_low_rank", "interacting_layer_bare"}
+FURTHER |= {"token_mixer", "bilinear_each", "tower_layer"}
+
+
+def layer_cases() -> Iterator[ParameterSet]:
+    for case in CASES:
+        slow, large = [pytest.mark.slow] * (case not in QUICK), [pytest.mark.large] * (case in FURTHER)
+        yield pytest.param(case, marks=[*slow, *large])
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [pytest.param(case, marks=[pytest.mark.slow] * (case not in QUICK)) for case in CASES])
+@pytest.mark.parametrize("case", layer_cases())
 def test_layer(case):
     layer, arguments, shape, output_shape, weights = CASES[case]
     inputs = np.random.default_rng(1).normal(size=shape).astype(np.float32)

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import os
+import pathlib
 import subprocess
 import sys
 import warnings
@@ -18,6 +19,7 @@ from _pytest.mark import ParameterSet
 from ctrpipe.models import FeatureMap, available, create
 from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.models.base.losses import BinaryCrossEntropy
+from ctrpipe.models.base.saved import save_model
 from tests.models.small_models import (
     EVERY_MODEL,
     FAMILIES,
@@ -186,16 +188,13 @@ def test_loss_equals_cross_entropy_and_survives_large_logits():
 
 
 JAX = """
-import json, sys
+import json, pathlib, sys
 import jax
 import numpy as np
-
-def zeros(key, *, shape, dtype, **limits):
-    return np.zeros(shape, dtype)
-
-# The weights are given: compiling the drawing of random ones, for every shape, would take more than all the rest.
-jax.random.normal = jax.random.uniform = jax.random.truncated_normal = zeros
 from ctrpipe.models import FeatureMap, create
+from ctrpipe.models.base.saved import load_model
+from tests.models.jax_drawing import draw_zeros
+draw_zeros()
 import keras
 assert keras.backend.backend() == "jax" and "tensorflow" not in sys.modules
 
@@ -205,6 +204,11 @@ def arrays(inputs):
 for line in sys.stdin:
     task = json.loads(line)
     inputs = arrays(task["inputs"])
+    if "kept" in task:
+        model = load_model(pathlib.Path(task["kept"]))
+        print(json.dumps(np.asarray(jax.jit(lambda: model(inputs))()).tolist()), flush=True)
+        assert "tensorflow" not in sys.modules
+        continue
     model = create(task["name"], FeatureMap.from_json(task["map"]), **task["options"])
     model({key: keras.KerasTensor(value.shape, value.dtype.name) for key, value in inputs.items()})
     model.set_weights([np.array(value) for value in task["weights"]])
@@ -218,7 +222,7 @@ for line in sys.stdin:
 @pytest.fixture(scope="module")
 def jax_logits() -> Iterator[Callable[[dict], list]]:
     """Returns a task's logits on JAX, from one process for all models."""
-    environment = {**os.environ, "KERAS_BACKEND": "jax"}
+    environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", JAX], text=True, env=environment, **pipes) as process:
 
@@ -259,6 +263,14 @@ def test_jax_gives_the_same(name, jax_logits):
     model = unchanged(name)
     found = jax_logits(jax_task(name, map_of(name), model))
     np.testing.assert_allclose(found, model(batch_of(name)), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_kept_model_is_loaded_on_jax_without_tensorflow(tmp_path, jax_logits):
+    model, inputs = randomised("attention_net"), batch_of("attention_net")
+    save_model(tmp_path, "attention_net", model)
+    lists = {key: value.tolist() for key, value in inputs.items()}
+    np.testing.assert_allclose(jax_logits({"kept": str(tmp_path), "inputs": lists}), model(inputs), atol=1e-5)
 
 
 @pytest.mark.large(like="tests/models/test_models.py::test_jax_gives_the_same")

@@ -1,10 +1,6 @@
-"""Models saved to disk: the same logits after loading on either backend, and one line for an error."""
+"""Models saved to disk: the same logits after loading, and one line for an error. test_models.py loads one on JAX."""
 
 import json
-import os
-import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,16 +10,6 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.models.base.saved import DESCRIPTION, WEIGHTS, is_saved, load_model, save_model
 from tests.models.small_models import batch_of, randomised
 
-ON_JAX = """
-import pathlib, sys
-import numpy as np
-from ctrpipe.models.base.saved import load_model
-folder = pathlib.Path(sys.argv[1])
-inputs = dict(np.load(folder / "inputs.npz"))
-np.save(folder / "logits.npy", np.asarray(load_model(folder)(inputs)))
-assert "tensorflow" not in sys.modules
-"""
-
 
 @pytest.mark.parametrize("name", ["deepfm", "hiformer", "din", "bert4ctr", "cascading_nn_gbdt"])
 def test_a_kept_model_answers_the_same(name, tmp_path):
@@ -32,21 +18,6 @@ def test_a_kept_model_answers_the_same(name, tmp_path):
     again = load_model(tmp_path)
     assert is_saved(tmp_path) and type(again) is type(model) and again.feature_map == model.feature_map
     np.testing.assert_array_equal(np.asarray(again(batch_of(name))), np.asarray(model(batch_of(name))))
-
-
-@pytest.mark.slow
-def test_a_kept_model_is_loaded_on_jax_without_tensorflow(tmp_path):
-    model = randomised("attention_net")
-    save_model(tmp_path, "attention_net", model)
-    np.savez(tmp_path / "inputs.npz", **batch_of("attention_net"))
-    root = str(pathlib.Path(__file__).parents[2])
-    environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": root}
-    result = subprocess.run(
-        [sys.executable, "-c", ON_JAX, str(tmp_path)], capture_output=True, text=True, env=environment
-    )
-    assert result.returncode == 0, result.stderr[-2000:]
-    expected = np.asarray(model(batch_of("attention_net")))
-    np.testing.assert_allclose(np.load(tmp_path / "logits.npy"), expected, atol=1e-5)
 
 
 def test_weights_that_are_written_already_are_linked(tmp_path):

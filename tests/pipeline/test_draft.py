@@ -158,7 +158,9 @@ def test_what_init_writes_runs_as_it_is(tmp_path, name):
     runs(config_of(tmp_path, LOGS[name](tmp_path)), tmp_path)
 
 
-REAL = ["criteo_60k.tsv.gz", "avazu_first9k.csv.gz", "ml_100k/u.data.gz", "clothing_reviews_18k.parquet"]
+# `make test` has the generated logs of Criteo and of Avazu above.
+REAL = [pytest.param(name, marks=pytest.mark.large) for name in ("criteo_60k.tsv.gz", "avazu_first9k.csv.gz")]
+REAL += ["ml_100k/u.data.gz", "clothing_reviews_18k.parquet"]
 
 
 @pytest.mark.parametrize("name", REAL)

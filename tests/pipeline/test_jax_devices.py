@@ -195,11 +195,11 @@ def test_a_warm_start_passes_between_one_device_and_tables_in_parts(tmp_path, op
     assert len(found) == 4 and max(found.values()) < 1e-5, found
 
 
-def layouts() -> list:
+def layouts(optimizers: list[str]) -> list:
     """By optimizer: the width of each array with a row per id, its bytes on each device, and what XLA says of the step,
     whose rows the devices do not divide."""
     found = []
-    for optimizer in ("adam", "lazy_adam", "rowwise_adagrad"):
+    for optimizer in optimizers:
         several = learner(WIDE, LARGE, optimizer=optimizer, distribution="mirrored", shard_tables=True)
         state = [table.table.value for table in several.network.tables()]
         state += [value for key in ("slots", "optimizer") for value in several._values[key]]
@@ -219,12 +219,18 @@ def layouts() -> list:
     return found
 
 
-def test_a_device_has_its_part_of_the_tables_and_no_more():
+# Two moments for the table and for the linear part, or one number a row; dense Adam makes a gradient of each.
+SLOTS = {"adam": ([16, 16, 1, 1], 17), "lazy_adam": ([16, 16, 1, 1], 0), "rowwise_adagrad": ([1, 1], 0)}
+
+
+@pytest.mark.parametrize(
+    "optimizers", [["lazy_adam"], pytest.param(["adam", "rowwise_adagrad"], marks=pytest.mark.large)], ids="+".join
+)
+def test_a_device_has_its_part_of_the_tables_and_no_more(optimizers):
     rows = -(-LARGE.total_ids // DEVICES)
     assert rows * DEVICES > LARGE.total_ids
-    # Two moments for the table and for the linear part, or one number a row; dense Adam makes a gradient of each.
-    expected = [([16, 16, 1, 1], 17), ([16, 16, 1, 1], 0), ([1, 1], 0)]
-    for found, (slots, gradient) in zip(on_devices("layouts"), expected, strict=True):
+    for found, optimizer in zip(on_devices("layouts", optimizers), optimizers, strict=True):
+        slots, gradient = SLOTS[optimizer]
         assert sorted(found["widths"]) == sorted([16, 1, *slots])
         assert found["bytes"] == [[4 * width * rows] * DEVICES for width in found["widths"]]
         assert found["longest"] == rows  # of all arrays in the program: a table is nowhere put together

@@ -102,7 +102,10 @@ def test_with_the_defaults_a_model_starts_from_what_its_stage_learned(few, tmp_p
     stages = {each: FirstStage(skip=True) for each in ("features_only", "text_only")}
     stages[stage] = FirstStage(learning_rate=TRAINING.learning_rate, epochs=TRAINING.epochs)
     still = TRAINING.model_copy(update={"stages": stages, "learning_rate": 1e-12, "epochs": 1})
-    model = train(TrainingJob(Model(name=name, **OPTIONS, **options), still, MAP, *few, 1), tmp_path / "joint").model
+    seen: list[dict] = []
+    job = TrainingJob(Model(name=name, **OPTIONS, **options), still, MAP, *few, 1)
+    model = train(job, tmp_path / "joint", seen.append).model
+    assert {row["model"] for row in seen} == {stage, name}  # the other stage is left out
     layers = ("table", "reduce") if stage == "features_only" else ("encoder", "pooler")
     for layer in layers:
         for a, b in zip(getattr(alone, layer).weights, getattr(text_model_of(model), layer).weights, strict=True):
@@ -209,12 +212,15 @@ def test_a_stage_with_other_settings_is_another(few, tmp_path):
         assert kinds == ["features_only", *["text_only"] * (number + 1)]
 
 
+@pytest.mark.large(
+    like="tests/pipeline/test_stages.py::test_with_the_defaults_a_model_starts_from_what_its_stage_learned"
+)
 @pytest.mark.parametrize(
     ("skipped", "expected"),
     [
         (("features_only",), {"text_only", "bert4ctr"}),
-        pytest.param(("text_only", "features_only"), {"bert4ctr"}, marks=pytest.mark.large),
-        pytest.param(("text_only",), {"features_only", "bert4ctr"}, marks=pytest.mark.large),
+        (("text_only", "features_only"), {"bert4ctr"}),
+        (("text_only",), {"features_only", "bert4ctr"}),
     ],
 )
 def test_stages_can_be_left_out(few, tmp_path, skipped, expected):

@@ -70,15 +70,18 @@ def one_process(files, work, **changes):
     return train(TrainingJob(SMALL, training, MAP, *files, 1), work)
 
 
+AS_A_KILLED_ONE = (
+    "tests/pipeline/test_workers.py::test_a_killed_worker_ends_the_training_which_goes_on_with_the_next_one"
+)
+
+
+@pytest.mark.large(like=AS_A_KILLED_ONE)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
         {"backend": "tensorflow"},
-        pytest.param(
-            {"backend": "jax", "optimizer": "lazy_adam", "distribution": "multi_worker", "refit": True},
-            marks=pytest.mark.large,
-        ),
+        {"backend": "jax", "optimizer": "lazy_adam", "distribution": "multi_worker", "refit": True},
     ],
     ids=["tensorflow", "jax, rows, refit"],
 )
@@ -104,7 +107,7 @@ def test_two_workers_train_the_model_of_one_process(changes, files, tmp_path, mo
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.large(like="tests/pipeline/test_workers.py::test_two_workers_train_the_model_of_one_process")
+@pytest.mark.large(like=AS_A_KILLED_ONE)
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", "tensorflow"])
 def test_two_workers_begin_with_a_parent_as_one_process_does(backend, files, tmp_path, monkeypatch):
@@ -154,11 +157,20 @@ def test_a_killed_worker_ends_the_training_which_goes_on_with_the_next_one(backe
     again: list[int] = []
     addresses = free_addresses(2)  # what the killed worker left may still be at the others
     monkeypatch.setenv("TF_CONFIG", config_of(addresses, 0))
-    with follower(addresses, backend):
+    with follower(addresses, backend) as other:
         job = TrainingJob(SMALL, training, MAP, *files, 1)
         resumed = train(job, tmp_path / "two", lambda numbers: again.append(numbers["step"]))
+        said_there = other.communicate(timeout=60)[1]
+        assert other.returncode == 0 and "trained mlp with" in said_there, said_there
     assert again and again[0] > steps[1]  # nothing was trained twice
     alone = one_process(files, tmp_path / "one", **changes)
+    assert len(resumed.progress.evaluations) == 4
+    for key in ("train_loss", "validation_log_loss"):
+        np.testing.assert_allclose(
+            [row[key] for row in resumed.progress.evaluations],
+            [row[key] for row in alone.progress.evaluations],
+            atol=1e-5,
+        )
     for found, expected in zip(resumed.learner.weights(), alone.learner.weights(), strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
