@@ -28,7 +28,7 @@ from ctrpipe.serving.server.request_log import RequestLog
 from ctrpipe.serving.server.served import ServedVersion
 from ctrpipe.serving.server.session_options import session_config
 from ctrpipe.serving.server.shadow import Shadow
-from ctrpipe.serving.server.versions import LoadExecutors, Version, VersionManager
+from ctrpipe.serving.server.versions import LoadExecutors, Policy, Version, VersionManager
 from ctrpipe.serving.server.warmup import replay_warmup
 from ctrpipe.serving.stored import Mirror
 
@@ -87,6 +87,7 @@ class ServerCore:
         except ServingError as error:
             raise InputError(f"{options.model_config_file or options.model_base_path}: {error.message}") from error
         self._reloading = threading.Lock()
+        self._following = threading.Lock()  # held while models, or the versions wanted of them, are replaced
         self._reloads = threading.BoundedSemaphore(_MOST_RELOADS)
         self._executors = LoadExecutors(
             concurrent.futures.ThreadPoolExecutor(max(options.num_load_threads, 1), "load"),
@@ -272,8 +273,16 @@ class ServerCore:
                 self._reloads.release()
 
     def _apply(self, config: model_server_config_pb2.ModelServerConfig, look: bool) -> None:
-        models: dict[str, VersionManager] = {}
         policies = {model.name: model_config.policy(model) for model in config.model_config_list.config}
+        with self._following:
+            self._replace_models(config, policies)
+        if look:
+            self._poll()
+
+    def _replace_models(
+        self, config: model_server_config_pb2.ModelServerConfig, policies: Mapping[str, Policy]
+    ) -> None:
+        models: dict[str, VersionManager] = {}
         for model in config.model_config_list.config:
             base, policy = model_config.base_path(model), policies[model.name]
             manager = self._models.get(model.name) or self._retired.pop(model.name, None) or self._manager(model.name)
@@ -287,8 +296,6 @@ class ServerCore:
             manager.retire()
         self._retired |= removed
         self._models = models
-        if look:
-            self._poll()
 
     def _manager(self, name: str) -> VersionManager:
         def load(number: int, path: pathlib.Path) -> LoadedServable:
@@ -376,9 +383,9 @@ class ServerCore:
                 mirror.try_to_follow(manager.policy.wanted)
 
     def _poll(self) -> None:
-        managers = list(self._models.values())
+        models = dict(self._models)
         try:
-            present = [manager.scan() for manager in managers]
+            present = [(name, manager, manager.base_path, manager.scan()) for name, manager in models.items()]
         except OSError as error:  # an unreadable folder unloads nothing; as in TF Serving, no model is polled
             reason = f"Could not find base path {error.filename} ({error.strerror})"
             if reason != self._out_of_reach:
@@ -386,8 +393,11 @@ class ServerCore:
             self._out_of_reach = reason
             return
         self._out_of_reach = ""
-        for manager, versions in zip(managers, present, strict=True):
-            manager.follow(versions)
+        with self._following:
+            for name, manager, base_path, versions in present:
+                # A reload that came while the folders were read may have removed the model, or given it another folder.
+                if self._models.get(name) is manager and manager.base_path == base_path:
+                    manager.follow(versions)
 
     def _poll_config(self) -> None:
         try:

@@ -4,6 +4,8 @@ Each runs there twice, with base paths as they are and as file:// URIs; so it do
 """
 
 import contextlib
+import threading
+import time
 
 import pytest
 from google.protobuf import text_format
@@ -13,6 +15,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.serving.server.core import ServerCore
 from ctrpipe.serving.server.errors import ServingError
 from ctrpipe.serving.server.options import parse_flags
+from ctrpipe.serving.server.versions import VersionManager
 from tests.contract import models, servers
 from tests.contract.rpc import POLL, Rpc, add_version, label, model_config, refusal, wait_for
 
@@ -78,7 +81,7 @@ def test_V6_S2_a_reload_unloads_models_and_loads_them_again(rpc, one):
     """ReloadConfigUnloadsModels, ReloadConfigHandlesLoadingAPreviouslyUnloadedModel."""
     reload(rpc, model_config(m=(one,)))
     reload(rpc, "model_config_list {}")
-    wait_for(lambda: rpc.states() == {123: "END"})
+    wait_for(lambda: set(rpc.states().values()) == {"END"})
     reload(rpc, model_config(m=(one,)))
     assert rpc.answering() == 123
 
@@ -183,6 +186,24 @@ def test_V6_a_list_of_models_stays_one(tmp_path, one):
     with core(tmp_path, model_config(m=(one,))) as found:
         with pytest.raises(ServingError, match="Cannot transition to requested config"):
             found.reload(text_format.Parse("custom_model_config {}", type(found._config)()))
+
+
+def test_V6_a_model_that_a_reload_removes_while_folders_are_read_stays_removed(tmp_path, one, monkeypatch):
+    read, reloaded = VersionManager.scan, threading.Event()
+    with core(tmp_path, model_config(m=(one,))) as found:
+
+        def scan(manager):
+            present = read(manager)
+            if not reloaded.is_set():
+                found.reload(text_format.Parse("model_config_list {}", type(found._config)()))
+                reloaded.set()
+            return present
+
+        monkeypatch.setattr(VersionManager, "scan", scan)  # the next to call it is the thread that polls
+        assert reloaded.wait(10)
+        wait_for(lambda: [version.state for version in found.status("m")] == ["END"])
+        time.sleep(0.3)  # three polls
+        assert [version.state for version in found.status("m")] == ["END"]
 
 
 def test_V6_a_config_of_another_kind_does_not_start(tmp_path):
