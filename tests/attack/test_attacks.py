@@ -37,11 +37,21 @@ IN_FULL_ALONE = {
 }
 
 
-# Small, but each with a server of its own and seconds of its work: what they attack has tests in
-# tests/serving/test_rest_memory.py, tests/serving/test_unread.py and tests/contract/test_batching.py. `packed_numbers`,
-# beside them, attacks a server with a bound on its memory in every run.
-IN_TEST_ALL = ("bodies_in_advance", "packed_strings", "packed_white_space", "spoiled_batches", "unfinished_bodies")
-IN_TEST_ALL += ("unread_answers", "unread_calls")
+# Small, but with a server of their own or seconds of work each. Every run of the tests has what bounds them elsewhere.
+IN_TEST_ALL = {
+    "bodies_in_advance": "tests/serving/test_rest_memory.py",
+    "idle_connections": "tests/serving/test_grpc_arrivals.py",  # of REST: tests/serving/test_http_protocol.py
+    "packed_numbers": "tests/serving/test_rest_memory.py",
+    "packed_strings": "tests/serving/test_rest_memory.py",
+    "packed_white_space": "tests/serving/test_rest_memory.py",
+    "past_the_deadline": "tests/serving/test_http_protocol.py",  # of gRPC: tests/contract/test_grpc.py
+    "rapid_resets": "tests/attack/test_attacks.py",  # unsent_messages
+    "spoiled_batches": "tests/contract/test_batching.py",
+    "strings_of_no_utf8": "tests/attack/test_attacks.py",  # strings_in_content
+    "unfinished_bodies": "tests/serving/test_rest_memory.py",
+    "unread_answers": "tests/serving/test_unread.py",
+    "unread_calls": "tests/serving/test_unread.py",
+}
 SMALL = [
     pytest.param(attack, id=attack.__name__, marks=[pytest.mark.large] * (attack.__name__ in IN_TEST_ALL))
     for attack in ATTACKS
@@ -58,8 +68,9 @@ def test_an_attack_keeps_its_bounds(target, attack):
 
 
 def test_attacks_that_are_not_run_here_have_small_ones_elsewhere():
-    assert set(IN_FULL_ALONE) < {attack.__name__ for attack in ATTACKS}
-    assert all((pathlib.Path(__file__).parents[2] / file).is_file() for file in IN_FULL_ALONE.values())
+    elsewhere = IN_FULL_ALONE | IN_TEST_ALL
+    assert set(elsewhere) < {attack.__name__ for attack in ATTACKS}
+    assert all((pathlib.Path(__file__).parents[2] / file).is_file() for file in elsewhere.values())
 
 
 @pytest.mark.parametrize(("value", "met"), [(1.0, True), (2.0, True), (2.1, False)])

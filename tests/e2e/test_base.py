@@ -127,7 +127,7 @@ def test_the_base_scores_explains_looks_at_a_log_serves_is_asked_and_moves_label
     of_files = [
         ("score", "--model", model, "--input", log, "--output", "scores"),
         ("score", "--model", model, "--input", log, "--output", "s", "--beam-arg=--runner=x"),
-        ("explain", model, "--data", log, "--rows", 100, "--output", "why"),
+        ("explain", model, "--data", log, "--rows", 100, "--repeats", 1, "--pairs", 1, "--output", "why"),
         ("explain", model, "--row", f"{log}:1", "--data", log, "--rows", 50, "--orders", 2),
         ("models",),
         ("configs",),

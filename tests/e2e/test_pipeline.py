@@ -185,9 +185,13 @@ def test_a_moved_run_takes_its_cache_and_pushes_no_second_version(done, version,
         assert statistics["splits"]["test"]["span"] == [str(log), str(log)]
         lineage = json.loads((out / "report_data" / "lineage.json").read_text())
         assert lineage["model"].startswith(f"{out}/tfx/") and lineage["transform_graph"].startswith(f"{out}/tfx/")
-    # A version to beat of its own: the same rows, trained longer, in a folder that nobody writes to any more.
-    again = tmp_path / "again"
-    given = ("run", moved / "config.yaml", "--data", done / "log.tsv", "--output", again)
+
+
+@pytest.mark.large(like="tests/e2e/test_pipeline.py::test_a_moved_run_takes_its_cache_and_pushes_no_second_version")
+def test_a_moved_run_knows_the_version_that_it_has_beaten(done, version, tmp_path):
+    """The same rows, trained longer, in a folder that nobody writes to any more."""
+    again = shutil.copytree(done / "out", tmp_path / "again")
+    given = ("run", done / "config.yaml", "--data", done / "log.tsv", "--output", again)
     longer = ("--set", "training.epochs=5", "--set", "gates={rig: null}", "--set", "evaluation={}")
     code, output = call(*given, *longer)
     assert code == 0 and len(list((again / "models" / "ctr").iterdir())) == 2
