@@ -444,7 +444,7 @@ def test_a_class_without_weight_is_an_error(tmp_path):
 
 @pytest.mark.slow
 def test_ten_thousand_rows_of_a_large_log_take_seconds(tmp_path):
-    generate("criteo", 150_000, 1, tmp_path / "log.tsv")
+    generate("criteo", 60_000, 1, tmp_path / "log.tsv")
     config = config_of(tmp_path, str(tmp_path / "log.tsv"))
     started = time.process_time()
     found = check_log(config, config.data.paths)

@@ -50,18 +50,33 @@ def learner(model: dict, feature_map: FeatureMap = MAP, **training):
     return make_learner(Model(**model), Training(**settings), feature_map, 1)
 
 
+TOGETHER = ('["largest_differences", "lazy_adam", 0.0, 21]', '["layouts", ["lazy_adam"]]')  # calls of one process
+
+
 def on_devices(function: str, *arguments):
     """What a function of this module returns in a process where JAX has eight devices."""
+    call = json.dumps([function, *arguments])
+    calls = TOGETHER if call in TOGETHER else (call,)
+    return returned(calls)[calls.index(call)]
+
+
+def results(calls: list[str]) -> list:
+    return [globals()[function](*arguments) for function, *arguments in map(json.loads, calls)]
+
+
+@functools.cache
+def returned(calls: tuple[str, ...]) -> list:
+    """What the calls return one after the other in one process."""
     root = pathlib.Path(__file__).parents[2]
     # Without TensorFlow, as ctrpipe.pipeline.training.worker has it.
     script = (
         "import json, sys; sys.modules['tensorflow'] = None; import tests.pipeline.test_jax_devices as module; "
-        f"print(json.dumps(module.{function}(*json.loads(sys.argv[1]))))"
+        "print(json.dumps(module.results(json.loads(sys.argv[1]))))"
     )
     environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(root)}
     environment |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # of LLVM: compiling is most of a test's time
     environment["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={DEVICES}"
-    command = [sys.executable, "-c", script, json.dumps(arguments)]
+    command = [sys.executable, "-c", script, json.dumps(calls)]
     run = subprocess.run(command, capture_output=True, text=True, cwd=root, env=environment)
     assert run.returncode == 0, run.stderr[-2000:]
     return json.loads(run.stdout.splitlines()[-1])

@@ -244,6 +244,9 @@ def test_a_first_look_at_lists_of_impressions(tmp_path):
     assert "id" in draft([str(tmp_path / "log.csv")])[0]
 
 
+@pytest.mark.large(
+    like="tests/pipeline/test_known_sets.py::test_a_published_set_is_checked_and_read_from_its_configuration"
+)
 @pytest.mark.slow
 def test_a_run_goes_on_from_a_known_set(tmp_path):
     mind(tmp_path / "set")

@@ -172,6 +172,7 @@ def test_mean_and_deviation_are_those_of_tft(done):
     assert (expected == 0).any() and expected.std() > 0.5
 
 
+@pytest.mark.large(like="tests/transforms/test_vocabularies.py::test_an_empty_vocabulary_among_many_names_the_column")
 def test_an_empty_vocabulary_is_a_file_that_loads_and_an_error_that_names_the_column(tmp_path):
     rows = {"site": [""] * 5 + ["a"], "empty": [""] * 6, "click": [0.0] * 6}
     features = [{"kind": "categorical", "columns": [name], "min_count": n} for name, n in (("site", 1), ("empty", 1))]
