@@ -172,7 +172,7 @@ def test_the_models_of_bfloat16_are_measured_ones():
 
 
 @pytest.mark.large(
-    like="tests/pipeline/test_training.py::test_jax_trains_in_a_process_of_its_own_and_the_model_comes_back"
+    like="tests/pipeline/test_training.py::test_jax_trains_in_a_process_of_its_own_without_tensorflow_and_the_model_comes_back"
 )
 @pytest.mark.slow
 def test_auto_trains_as_the_backend_that_it_stands_for(tmp_path, monkeypatch, capsys):
