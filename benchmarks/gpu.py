@@ -22,7 +22,7 @@ from typing import Any
 import click
 
 from benchmarks.harness import measured
-from benchmarks.harness.command import busy, command, cores, machine, output_option, write
+from benchmarks.harness.command import busy, command, cores, machine, output_option, write, zoo_option
 from benchmarks.harness.devices import DEVICES, gpu_busy, gpus
 from benchmarks.harness.gpu_page import section
 from benchmarks.harness.gpu_parts import FULL, PEERS, SMALL, Part, Usable, parts
@@ -227,6 +227,7 @@ def keep(report: Mapping[str, Any]) -> None:
 )
 @click.option("--device", type=click.Choice(DEVICES), default="gpu", help="cpu only checks that the command runs.")
 @click.option("--small", is_flag=True, help="Use trial sizes; the figures mean nothing.")
+@zoo_option
 @click.option("--render", is_flag=True, help="Print the page of the results in --output without measuring.")
 @click.option("--keep", "kept", is_flag=True, help="Also write benchmarks/last_gpu.json and docs/measured.md.")
 @output_option("gpu")
@@ -236,6 +237,7 @@ def main(
     only: Sequence[str],
     device: str,
     small: bool,
+    fuxictr: pathlib.Path | None,
     render: bool,
     kept: bool,
     output: pathlib.Path,
@@ -257,7 +259,8 @@ def main(
         raise InputError("--keep: only full sizes on a GPU are kept; leave it out with --device cpu and --small")
     report |= {"backends": see_backends(device), "peers": see_peers(device)}
     usable = Usable(
-        *(tuple(name for name, seen in report[key].items() if "reason" not in seen) for key in ("backends", "peers"))
+        *(tuple(name for name, seen in report[key].items() if "reason" not in seen) for key in ("backends", "peers")),
+        str(fuxictr or "") if "reason" not in report["peers"]["fuxictr"] else "",
     )
     if not usable.backends:
         raise InputError("; ".join(seen["reason"] for seen in report["backends"].values()))

@@ -1,6 +1,11 @@
-"""Measures the reading speed of packed files against gzip TFRecords of tf.Examples: `python -m benchmarks.reader`."""
+"""Measures the reading speed of packed files against gzip TFRecords of tf.Examples: `python -m benchmarks.reader`.
+
+KERAS_BACKEND selects the backend that trains. With `--packed-alone` and JAX, TensorFlow is not needed.
+"""
 
 import dataclasses
+import importlib
+import os
 import pathlib
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,9 +16,11 @@ import numpy as np
 from rich.table import Table
 
 from benchmarks.harness.benchmark import Benchmark, Report
-from benchmarks.harness.command import on_cores
+from benchmarks.harness.command import chosen_names, device_option, on_cores
+from benchmarks.harness.devices import load_jax_on, load_tensorflow_on
 from benchmarks.harness.ours_server import draw_ids
 from benchmarks.harness.result_table import Cell, if_any, met, result_table
+from benchmarks.harness.settings import MODELS, Shape, our_options
 from benchmarks.harness.turns import alternate, ratios, spread, timed
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.progress import announce
@@ -132,14 +139,14 @@ class StoredRows:
         rows: Number of rows.
         batch_size: Rows of a batch.
         packed: Pattern of the packed files.
-        examples: The gzip TFRecord file.
+        examples: The gzip TFRecord file; None without one.
     """
 
     feature_map: FeatureMap
     rows: int
     batch_size: int
     packed: str
-    examples: pathlib.Path
+    examples: pathlib.Path | None
 
     def readers(self) -> dict[str, Callable[[], Iterable[Batch]]]:
         """Returns, by name, the function of each way to read."""
@@ -148,10 +155,11 @@ class StoredRows:
 
         by_name: dict[str, Callable[[], Iterable[Batch]]] = {}
         packed = ([self.packed], self.feature_map, self.batch_size)
-        examples = (self.examples, len(self.feature_map.fields), self.batch_size)
         for name, seed in (("in order", None), ("shuffled", SEED)):
             by_name[f"{PACKED}, {name}"] = lambda seed=seed: packed_reader(*packed, seed)
-            by_name[f"gzip TFRecord, {name}"] = lambda seed=seed: read_examples(*examples, seed)
+            if self.examples:
+                examples = (self.examples, len(self.feature_map.fields), self.batch_size)
+                by_name[f"gzip TFRecord, {name}"] = lambda given=examples, seed=seed: read_examples(*given, seed)
         return by_name
 
     def read(self, rounds: int) -> list[Speed]:
@@ -163,20 +171,31 @@ class StoredRows:
     def _whole(self, batches: Iterable[Batch]) -> None:
         assert count(batches) == self.rows
 
-    def train(self, rounds: int) -> list[Speed]:
-        """Measures epochs of LR, the cheapest model, on packed files, on their batches in memory, and on examples."""
-        # TensorFlow: see write_examples.
+    def train(self, model: str, rounds: int, device: str) -> list[Speed]:
+        """Measures epochs of a model on packed files, on their batches in memory (of the GPU too), and on examples."""
+        # Lazy: Keras takes 2 s, which --help and option errors should not pay.
+        import keras
+
         from ctrpipe.pipeline.training.data import packed_reader
-        from ctrpipe.pipeline.training.tensorflow_learner import make_learner
+        from ctrpipe.pipeline.training.job import LEARNERS
 
         training = Training(batch_size=self.batch_size, distribution="one_device")
-        learner = make_learner(Model(name="lr"), training, self.feature_map, SEED)
+        backend = importlib.import_module(LEARNERS[keras.backend.backend()])
+        settings = Model(name=model, **our_options(model, None, Shape()))
+        learner = backend.make_learner(settings, training, self.feature_map, SEED)
         packed = packed_reader([self.packed], self.feature_map, self.batch_size, SEED)
         in_memory = list(packed)
         learner.fit(in_memory)  # compiles the step, also for the size of the last batch
-        examples = read_examples(self.examples, len(self.feature_map.fields), self.batch_size, SEED)
-        epochs = {"LR epoch, packed files": packed, "LR epoch, memory": in_memory, "LR epoch, gzip TFRecord": examples}
-        works = {name: lambda batches=batches: learner.fit(batches) for name, batches in epochs.items()}
+        epochs: dict[str, Iterable[Any]] = {"packed files": packed, "memory": in_memory}
+        if device == "gpu":
+            to_tensor = keras.ops.convert_to_tensor
+            placed = [({key: to_tensor(of[key]) for key in of}, to_tensor(label)) for of, label in in_memory]
+            epochs["the GPU's memory"] = placed
+        if self.examples:
+            epochs["gzip TFRecord"] = read_examples(self.examples, len(self.feature_map.fields), self.batch_size, SEED)
+        works = {
+            f"{model} epoch, {name}": lambda batches=batches: learner.fit(batches) for name, batches in epochs.items()
+        }
         return speeds(works, self.rows, {}, rounds)
 
 
@@ -199,40 +218,64 @@ def table(report: Mapping[str, Any]) -> Table:
     return result_table(f"{sizes}, {report['machine']['cpu']}", columns, [*report["readers"], *report["epochs"]])
 
 
-def prepare(folder: pathlib.Path, rows: int, fields: int, batch_size: int) -> tuple[StoredRows, dict[str, float]]:
-    """Writes the rows as packed files and as examples; returns them, and the bytes per row of both."""
+def prepare(
+    folder: pathlib.Path, rows: int, fields: int, batch_size: int, packed_alone: bool
+) -> tuple[StoredRows, dict[str, float]]:
+    """Writes the rows as packed files and as examples; returns them, and the bytes per row of each."""
     feature_map, ids, labels = make_rows(rows, fields)
-    packed, examples = folder / "packed", folder / "examples.gz"
+    packed, examples = folder / "packed", None if packed_alone else folder / "examples.gz"
     packed.mkdir()
     write_packed(packed, ids, labels)
-    announce(f"{rows:,} rows packed; now as examples")
-    write_examples(examples, ids, labels)
-    sizes = {"packed": sum(file.stat().st_size for file in packed.iterdir()), "examples": examples.stat().st_size}
+    sizes = {"packed": sum(file.stat().st_size for file in packed.iterdir())}
+    if examples:
+        announce(f"{rows:,} rows packed; now as examples")
+        write_examples(examples, ids, labels)
+        sizes["examples"] = examples.stat().st_size
     stored = StoredRows(feature_map, rows, batch_size, f"{packed}/*", examples)
     return stored, {name: size / rows for name, size in sizes.items()}
 
 
 @Benchmark("benchmarks.reader", table)
 @click.option("--rows", type=click.IntRange(1), default=1_000_000, help="Rows to read.")
+@click.option("--models", default="lr", help="Models to train on them.")
 @click.option("--threads", type=click.IntRange(1), default=2, help="Cores to use.")
 @click.option("--batch", type=click.IntRange(1), default=2048, help="Rows in a batch.")
 @click.option("--fields", type=click.IntRange(1), default=39, help="Categorical fields.")
 @click.option("--rounds", type=click.IntRange(1), default=3, help="Number of alternating rounds.")
-def main(report: Report, rows: int, threads: int, batch: int, fields: int, rounds: int) -> None:
+@click.option("--packed-alone", is_flag=True, help="Leave out the gzip TFRecords.")
+@device_option
+def main(
+    report: Report,
+    rows: int,
+    models: str,
+    threads: int,
+    batch: int,
+    fields: int,
+    rounds: int,
+    packed_alone: bool,
+    device: str,
+) -> None:
     """Measure rows/s of packed files and of gzip TFRecords of the same rows.
 
-    The ids of a field follow Zipf's law. The last lines are shuffled epochs of LR, the cheapest model: equal speed from
-    packed files and from memory shows that training does not wait for rows. Prints a table, writes JSON, and prints the
-    JSON on the last line.
+    The ids of a field follow Zipf's law. The last lines are shuffled epochs of --models: equal speed from packed files
+    and from memory shows that training does not wait for rows. Prints a table, writes JSON, and prints the JSON on the
+    last line.
     """
+    names = chosen_names("--models", models, MODELS)
+    on_jax = os.environ.get("KERAS_BACKEND") == "jax"
     with tempfile.TemporaryDirectory() as folder, on_cores(threads):
         report.add_load()
-        load_tensorflow()
-        stored, bytes_per_row = prepare(pathlib.Path(folder), rows, fields, batch)
-        readers, epochs = stored.read(rounds), stored.train(rounds)
-    report |= {"rows": rows, "threads": threads, "batch": batch, "fields": fields, "rounds": rounds}
-    report |= {"bytes_per_row": bytes_per_row, "epoch_disk_over_memory": waiting(epochs)}
-    report |= {"readers": [speed.as_json() for speed in readers], "epochs": [speed.as_json() for speed in epochs]}
+        (load_jax_on if on_jax else load_tensorflow_on)(device)
+        if on_jax and not packed_alone:
+            load_tensorflow()
+        stored, bytes_per_row = prepare(pathlib.Path(folder), rows, fields, batch, packed_alone)
+        readers = stored.read(rounds)
+        trained = {name: stored.train(name, rounds, device) for name in names}
+    report |= {"rows": rows, "threads": threads, "batch": batch, "fields": fields, "rounds": rounds, "device": device}
+    report |= {"backend": "jax" if on_jax else "tensorflow", "bytes_per_row": bytes_per_row}
+    report |= {"epoch_disk_over_memory": {name: waiting(epochs) for name, epochs in trained.items()}}
+    report |= {"readers": [speed.as_json() for speed in readers]}
+    report |= {"epochs": [speed.as_json() for epochs in trained.values() for speed in epochs]}
 
 
 if __name__ == "__main__":

@@ -19,12 +19,14 @@ from benchmarks.harness.command import (
     cores,
     device_option,
     on_cores,
+    positive_numbers,
     shape_options,
     zoo_option,
 )
 from benchmarks.harness.ours import BACKENDS, OPTIMIZERS, Ours
 from benchmarks.harness.result_table import Cell, if_any, met, result_table
 from benchmarks.harness.settings import (
+    HIDDEN,
     HISTORY,
     MODELS,
     OF_ZOO,
@@ -170,7 +172,7 @@ class Sides:
         return self.ours.train(model, hyperparameters, self.shape, steps, **options)["samples_per_s"]
 
     def theirs(self, model: str, peer: Peer, steps: int) -> float:
-        sizes = zoo_options(self.shape, self.zoo) if model in OF_ZOO else peer_options(self.shape)
+        sizes = zoo_options(model, self.shape, self.zoo) if model in OF_ZOO else peer_options(self.shape)
         options = {**sizes, "device": TORCH_DEVICES[self.device], "warmup": 1}
         options["autocast"] = self.peer_precision != FULL
         return peer.train(model, steps, self.shape.batch, self.ours.threads, **options)["samples_per_s"]
@@ -266,7 +268,7 @@ def measure(
         share = busy()
         with on_cores(threads), concurrent.futures.ThreadPoolExecutor(1) as pool, contextlib.ExitStack() as stack:
             # Runs while the processes start, which takes as long.
-            counting = pool.submit(step_flops, name, threads, settings["shape"]) if flops else None
+            counting = pool.submit(step_flops, name, threads, settings["shape"], settings["zoo"]) if flops else None
             ours = [stack.enter_context(Ours(backend, threads, device=device)) for backend in backends]
             running = stack.enter_context(started(peers, python))
             about: dict[str, Any] = {"backend": ", ".join(backends), "device": None, "versions": {}}
@@ -305,10 +307,11 @@ def some_with(model: str, groups: Sequence[tuple[str, ...]], peers: dict[str, Pe
     return having or [()]
 
 
-def step_flops(model: str, threads: int, shape: Shape) -> float:
+def step_flops(model: str, threads: int, shape: Shape, zoo: str) -> float:
     """Returns the operations of a step of our model, which do not depend on backend or device."""
+    peer = "fuxictr" if zoo and model in OF_ZOO else None
     with Ours("jax", threads, device="cpu") as counter:
-        return counter.flops(model, our_options(model, None, shape), shape)
+        return counter.flops(model, our_options(model, peer, shape), shape)
 
 
 @Benchmark("benchmarks.train", table)
@@ -344,6 +347,7 @@ def step_flops(model: str, threads: int, shape: Shape) -> float:
 @click.option("--seconds", type=click.FloatRange(0, min_open=True), default=3.0, help="Seconds of each in a round.")
 @click.option("--batch", type=click.IntRange(1), default=2048, help="Rows in a step.")
 @shape_options
+@click.option("--hidden", default=",".join(map(str, HIDDEN)), help="Units of the hidden layers of an MLP.")
 @click.option("--history", type=click.IntRange(1), default=HISTORY, help="Maximum length of a history, one more field.")
 @click.option("--least-history", type=click.IntRange(1), default=1, help="Minimum length of a history.")
 @zoo_option
@@ -368,6 +372,7 @@ def main(
     ids: int,
     dim: int,
     threads: int | None,
+    hidden: str,
     history: int,
     least_history: int,
     fuxictr: pathlib.Path | None,
@@ -378,14 +383,15 @@ def main(
 
     Every peer that has the model (FuxiCTR, DeepCTR-Torch, RecBole: `make peers`) runs a short round. Then ours and the
     fastest peer alternate, or ours and each peer of --against, one after the other. Each runs in its own process, on
-    the same cores, with the same sizes (MLP 400-400, CIN 64-64-64, 3 cross layers, 3 attention layers of 2 heads),
-    without dropout and L2. On a GPU both sides round factors to TF32. The result is the median of the rounds' ratios.
-    Prints a table, writes JSON after every model, and prints the JSON on the last line.
+    the same cores, with the same sizes (MLP of --hidden, CIN 64-64-64, 3 cross layers, 3 attention layers of 2 heads),
+    without dropout and L2. --fuxictr adds the classes of FuxiCTR's model zoo. On a GPU both sides round factors to
+    TF32. The result is the median of the rounds' ratios. Prints a table, writes JSON after every model, and prints the
+    JSON on the last line.
     """
     names = chosen_models(models)
     if least_history > history:
         raise InputError(f"--least-history {least_history}: should be at most --history, which is {history}")
-    shape = Shape(fields, ids, dim, batch, history, least_history)
+    shape = Shape(fields, ids, dim, batch, history, least_history, positive_numbers("--hidden", hidden))
     training = {"optimizer": optimizer, "xla": xla}
     settings = {"shape": shape, "training": training, "rounds": rounds, "steps": steps}
     settings |= {"seconds": seconds, "device": device, "flops": flops}

@@ -32,6 +32,7 @@ def section(report: Report | None) -> str:
         ("Training, samples/s, the median of the rounds", _training(_in_order(reports, report), peaks, judged)),
         ("ms of a prediction of the model as it is trained, from arrays to arrays, p50", _calls(reports.get("calls"))),
         ("ms of a call of the served DCN-v2, p50, and of the same graph under XLA", _inference(reports)),
+        ("Epochs from disk and from memory, rows/s, the median of the rounds", _epochs(reports.get("reader"))),
         ("What low precision costs in test AUC", _precision(reports.get("precision"))),
         (
             "Largest difference of a logit from the CPU's, same seed and batches",
@@ -165,6 +166,16 @@ def _inference(reports: Mapping[str, Report]) -> list[Sequence[str]]:
                 rows.append(("rows", *(f"{one['rows']:,}" for one in way["rows"])))
             rows.append((where, *(f"{one['baseline_p50_ms']:.3g}" for one in way["rows"])))
             rows.append((f"{where}, XLA", *(f"{one['p50_ms']:.3g}" for one in way["rows"])))
+    return rows
+
+
+def _epochs(report: Report | None) -> list[Sequence[str]]:
+    if report is None:
+        return []
+    rows: list[Sequence[str]] = [("read or trained", "rows/s", "range")]
+    for one in [*report["readers"], *report["epochs"]]:
+        speed = one["rows_per_s"]
+        rows.append((one["name"], f"{speed['median']:,.0f}", f"{speed['min']:,.0f} to {speed['max']:,.0f}"))
     return rows
 
 

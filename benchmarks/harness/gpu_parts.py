@@ -4,12 +4,14 @@ import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
 
+from benchmarks.harness.command import cores
 from benchmarks.harness.ours import BACKENDS
-from benchmarks.harness.settings import MODELS
+from benchmarks.harness.settings import MODELS, OF_ZOO, TARGETS_OF_ZOO
 
 PEERS = ("fuxictr", "recbole")
 # Minimum samples/s over FuxiCTR's on the same GPU.
-BARS = dict.fromkeys(MODELS, 1.5) | {"xdeepfm": 3.0}
+BARS = dict.fromkeys(MODELS, 1.5) | TARGETS_OF_ZOO | {"xdeepfm": 3.0}
+TREES = ("lightgbm",)  # without steps
 FIRST = ("xdeepfm", "dcn_v2", "deepfm", "autoint", "fm")  # one of each kind of interaction
 LARGE_BATCH = ("xdeepfm", "dcn_v2", "deepfm")
 FIRST_TEXTS, MORE_TEXTS = ("bert4ctr", "text_only"), ("shallow_interaction_n", "numbert")
@@ -20,10 +22,11 @@ PRECISIONS = ("--precision", "float32", "--precision", "mixed_bfloat16", "--peer
 
 @dataclasses.dataclass(frozen=True)
 class Usable:
-    """The backends of ours and the peers that can use the device."""
+    """The backends of ours and the peers that can use the device, and a checkout of FuxiCTR for its model zoo."""
 
     backends: tuple[str, ...] = BACKENDS
     peers: tuple[str, ...] = PEERS
+    zoo: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +54,7 @@ class Sizes:
     inference: tuple[str, ...] = ("--rows", "1,10,100,1000,10000")
     agreement: tuple[str, ...] = ("--workers", "6")
     precision: tuple[str, ...] = ("--models", "dcn_v2", "--precisions", "mixed_bfloat16")
+    reader: tuple[str, ...] = ("--models", "lr,dcn_v2,xdeepfm", "--rows", "4000000")
     text: tuple[str, ...] = ()
     texts: tuple[str, ...] = ("--batch", "256")
     minutes: float = 0.75
@@ -68,6 +72,7 @@ SMALL = Sizes(
     calls=("--models", "dcn_v2", "--rows", "1,10", "--seconds", "0.05", "--ids", "50"),
     inference=("--rows", "1,10", "--rounds", "2", "--seconds", "0.05"),
     agreement=("--models", "deepfm,din", "--rows", "16", "--ids", "50"),
+    reader=("--models", "lr", "--rows", "2000", "--rounds", "1"),
     precision=("--models", "deepfm", "--seeds", "2", "--rows", "2000", "--epochs", "1", "--batch", "256", "--dim", "4"),
     text=("--layers", "1", "--width", "64", "--batch", "2", "--repeats", "3", "--features", "20"),
     texts=("--batch", "2", "--fields", "6"),
@@ -117,7 +122,10 @@ def parts(sizes: Sizes, device: str, devices: int = 1, usable: Usable | None = N
         return part(name, "train", *ours, "--xla", "--flops", *beside, *PRECISIONS, *options, *sizes.rounds)
 
     def beside_peers(model: str) -> Part:
-        return train(f"{TRAIN}{model}", model, usable.peers, *batch, *sizes.shape, *sizes.ids)
+        against, of_zoo = usable.peers, ()
+        if usable.zoo and model in OF_ZOO:
+            against, of_zoo = ("fuxictr",), ("--fuxictr", usable.zoo)
+        return train(f"{TRAIN}{model}", model, against, *of_zoo, *batch, *sizes.shape, *sizes.ids)
 
     def in_large_batches(model: str) -> Part:
         against = [peer for peer in usable.peers if peer == "fuxictr"]
@@ -135,8 +143,9 @@ def parts(sizes: Sizes, device: str, devices: int = 1, usable: Usable | None = N
     def inference(name: str, on: str) -> Part:
         return part(name, "floor", "--only", "+ XLA", *sizes.inference, backends=("tensorflow",), on=on)
 
-    def precision(backend: str) -> Part:
-        one = part("precision", "precision", *sizes.precision, backends=(backend,))
+    def on_one_backend(name: str, *options: str) -> Part:
+        backend = next(iter(usable.backends), BACKENDS[0])
+        one = part(name, name, *options, backends=(backend,))
         return dataclasses.replace(one, variables={"KERAS_BACKEND": backend})
 
     counts = ",".join(str(2**power) for power in range(devices.bit_length()))
@@ -151,10 +160,11 @@ def parts(sizes: Sizes, device: str, devices: int = 1, usable: Usable | None = N
         *map(in_large_batches, LARGE_BATCH),
         *map(tables, reversed(BACKENDS)),
         part("sharded_tables", "sharded_tables", *shared, "--rounds", "3", "--steps", "20", backends=("jax",)),
-        precision(next(iter(usable.backends), BACKENDS[0])),
+        on_one_backend("precision", *sizes.precision),
+        on_one_backend("reader", *sizes.reader, "--packed-alone", "--threads", str(cores()), *batch),
         part("agreement", "agreement", *sizes.agreement, *sizes.shape, backends=("jax",)),
         part("text_cost", "text_cost", *sizes.text, backends=("tensorflow",)),
         *map(of_text, FIRST_TEXTS),
-        *(beside_peers(model) for model in MODELS if model not in FIRST),
+        *(beside_peers(model) for model in MODELS if model not in (*FIRST, *TREES)),
         *map(of_text, MORE_TEXTS),
     ]

@@ -54,6 +54,7 @@ With a number of `item` fields:
 import dataclasses
 import importlib.util
 import pathlib
+import types
 from collections import OrderedDict
 from typing import Any
 
@@ -516,9 +517,15 @@ def zoo_model(name: str, spec: Spec, logits: bool) -> BaseModel:
     if name == "fcn":  # its widths are those of a head
         described = dataclasses.replace(spec, dim=settings["embedding_dim"])
     model = getattr(module, class_name)(feature_map(described), **settings)
-    if name == "qnn":  # it gives the embedding an argument that the package's embedding does not take
-        embed = model.embedding_layer.forward
+    if name == "qnn":  # it calls the package's embedding, and is called for its loss, with arguments of another release
+        embed, loss = model.embedding_layer.forward, type(model).add_loss
         model.embedding_layer.forward = lambda ids, dynamic_emb_dim: embed(ids, flatten_emb=dynamic_emb_dim)
+
+        def add_loss(found, labels):
+            known = {"forward": lambda _: found, "get_labels": lambda _: labels, "loss_fn": model.loss_fn}
+            return loss(types.SimpleNamespace(**known), None)
+
+        model.add_loss = add_loss
     return model
 
 

@@ -12,7 +12,7 @@ from benchmarks import backends, memory, reader, tables, train
 from benchmarks.harness.command import busy, busy_caption, on_cores, positive_numbers, write
 from benchmarks.harness.ours import Ours
 from benchmarks.harness.ours_server import Spec, draw_batches, draw_ids
-from benchmarks.harness.settings import MODELS, TARGETS, TEXTS, Shape, our_options, peer_options
+from benchmarks.harness.settings import MODELS, TARGETS, TEXTS, Shape, our_options, peer_options, zoo_options
 from benchmarks.harness.turns import spread
 from benchmarks.peers.client import NAMES
 from benchmarks.peers.line_process import ProcessError
@@ -72,7 +72,10 @@ def test_what_an_epoch_waits_for_its_rows():
 
 
 def test_every_reader_reads_the_same_rows(tmp_path):
-    stored, _ = reader.prepare(tmp_path, rows=130, fields=3, batch_size=32)
+    stored, _ = reader.prepare(tmp_path, rows=130, fields=3, batch_size=32, packed_alone=False)
+    assert [*stored.readers()] == [
+        f"{kind}, {order}" for order in ("in order", "shuffled") for kind in ("packed", "gzip TFRecord")
+    ]
     found = {}
     for name, read in stored.readers().items():
         batches = [np.concatenate([inputs["ids"], label], axis=1) for inputs, label in read()]
@@ -230,6 +233,13 @@ def test_both_sides_have_the_same_sizes():
     assert (theirs["dim"], theirs["hidden"], theirs["cin"]) == (4, ours["hidden_units"], ours["maps"])
     assert ours["embedding_dim"] == 4
     assert theirs["cin_activation"] == ours["cin_activation"] == "linear"
+
+
+def test_both_sides_of_a_model_of_the_zoo_have_the_same_sizes():
+    shape = Shape(fields=3, dim=4, hidden=(9, 8, 7))
+    theirs, ours = zoo_options("gdcn", shape, "FuxiCTR"), our_options("gdcn", "fuxictr", shape)
+    assert (theirs["zoo"], theirs["settings"]) == ("FuxiCTR", {"dnn_hidden_units": [9, 8, 7], "num_cross_layers": 3})
+    assert ours == {"hidden_units": (9, 8, 7), "layers": 3, "embedding_dim": 4}
 
 
 def test_ids_follow_zipfs_law():

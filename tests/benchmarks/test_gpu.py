@@ -167,7 +167,7 @@ def test_every_model_and_every_library_is_in_the_parts():
     every = parts(FULL, "gpu", devices=4)
     assert len({part.name for part in every}) == len(every)
     trained = {part.name.removeprefix("train_") for part in every if part.name.startswith("train_")}
-    assert trained == {*MODELS, "text_only", "shallow_interaction_n", "bert4ctr", "numbert"}
+    assert trained == {*MODELS, "text_only", "shallow_interaction_n", "bert4ctr", "numbert"} - {"lightgbm"}
     by_name = {part.name: part.command for part in every}
     assert by_name["train_xdeepfm"][-1] == "gpu" and "fuxictr,recbole" in by_name["train_xdeepfm"]
     assert "1,2,4" in by_name["sharded_tables"] and "100000000" in by_name["lazy_tables_jax"]
@@ -183,6 +183,10 @@ def test_every_model_and_every_library_is_in_the_parts():
     alone = {part.name: part.command for part in parts(SMALL, "cpu", usable=Usable(("jax",), ()))}
     assert "none" in alone["train_xdeepfm"] and "tensorflow" not in alone["train_xdeepfm"]
     assert "inference_on_cpu" not in alone
+    of_zoo = {part.name: part.command for part in parts(FULL, "gpu", usable=Usable(zoo="FuxiCTR"))}
+    for name, against, zoo in (("gdcn", "fuxictr", True), ("rank_mixer", "fuxictr,recbole", False)):
+        options = of_zoo[f"train_{name}"]
+        assert options[options.index("--against") + 1] == against and ("FuxiCTR" in options) is zoo
 
 
 def test_what_needs_no_tensorflow_is_measured_where_only_jax_is_there():
@@ -400,7 +404,15 @@ def test_a_model_s_processes_train_it_in_each_pair_of_precisions(monkeypatch):
         monkeypatch.setattr(train, name, fake)
     monkeypatch.setattr(train.Sides, "compare", compare)
     pairs = [(own, train.their_precision(own, "same")) for own in ("float32", "mixed_bfloat16")]
-    settings = {"training": {}, "shape": Shape(), "rounds": 1, "steps": 1, "seconds": 1.0, "precisions": pairs}
+    settings = {
+        "training": {},
+        "shape": Shape(),
+        "rounds": 1,
+        "steps": 1,
+        "seconds": 1.0,
+        "precisions": pairs,
+        "zoo": "",
+    }
     groups = (("fuxictr",), ("recbole",))
     ((_, found),) = train.measure(["fm"], ["jax"], 1, groups, None, "cpu", flops=True, **settings)
     assert asked == [(own, own, peer) for own in ("float32", "mixed_bfloat16") for peer in ("fuxictr", "recbole")]
