@@ -168,11 +168,34 @@ def test_what_is_skipped_is_not_read(files):
     assert numbers(PackedReader(files, 10, skip=9)) == list(range(90, 123))
 
 
+def test_windows_are_read_side_by_side_and_come_in_their_order(files, monkeypatch):
+    alone = numbers(PackedReader(files, 50, 1))
+    side_by_side, read, met = threading.Barrier(2), PackedReader._read, []
+
+    def both(reader, blocks):
+        if not met:  # the first two windows wait for one another
+            side_by_side.wait(timeout=5)
+            met.append(True)
+        return read(reader, blocks)
+
+    monkeypatch.setattr(PackedReader, "_read", both)
+    assert numbers(PackedReader(files, 50, 1)) == alone
+    assert met
+
+
+def test_memory_bounds_how_many_windows_are_read_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(packed, "cores", lambda: 16)
+    for slots, windows in ((3, packed.MOST_AHEAD), (1000, packed.LEAST_AHEAD)):
+        monkeypatch.setattr(packed, "SHUFFLE_ROWS", 200_000)
+        write(tmp_path / f"{slots}.parquet", rows(0, 5, slots))
+        assert PackedReader([tmp_path / f"{slots}.parquet"], 5)._ahead() == windows
+
+
 def test_a_consumer_that_stops_early_leaves_no_thread(files):
     before = threading.active_count()
     batches = iter(PackedReader(files, 8, shuffle_seed=1))
     next(batches)
-    assert threading.active_count() == before + 1
+    assert threading.active_count() > before
     batches.close()
     assert threading.active_count() == before
     for _ in PackedReader(files, 8, shuffle_seed=1):
