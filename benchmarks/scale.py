@@ -33,6 +33,7 @@ class Assumptions:
     row_bytes: float = 243.0  # per raw row
     read_rows: float = 142_000.0  # rows per second and core, from the raw log to packed files
     train_rows: float = 9_200.0  # rows per second and core of DCN-v2's training step
+    device_train_rows: float = 2_490_000.0  # rows per second of a GPU that trains DCN-v2 from packed files
     score_rows: float = 24_400.0  # rows per second and core, from the raw log to scores
     packed_bytes: float = 61.0  # per packed row on disk
     fixed_seconds: float = 9.0  # of a run: imports, graph, merge
@@ -95,6 +96,13 @@ def too_short(name: str, fixed: float, seconds: float) -> InputError:
     return InputError(f"--hours: {name} has {fixed:,.0f} s that do not shrink, and {seconds:,.0f} s in all; give more")
 
 
+def device_training(rows: float, given: Assumptions) -> Stage:
+    """Returns the training of all epochs on one device, whose price is the device's."""
+    seconds = given.fixed_seconds + rows * given.epochs / given.device_train_rows
+    price = seconds / 3600 * given.device_price
+    return Stage("training, on a device instead", rows * given.epochs, 1, seconds, "JAX, one device", price)
+
+
 def table_bytes(rows: float, dim: float, optimizer: str) -> float:
     """Returns the bytes of an embedding table and its optimizer state in training."""
     return rows * dim / 16 * ROW_BYTES[optimizer]
@@ -133,8 +141,8 @@ def shown(report: Mapping[str, Any]) -> Table:
     hours, table_rows = report["hours"], report["table_rows"]
     lines = [
         {"stage": one["name"], "engine": one["engine"], "cores": f"{one['cores']:,}", "price": one["price"]}
-        | {"hours": f"{one['seconds'] / 3600:.2f}"}
-        for one in report["stages"]
+        | {"hours": f"{one['seconds'] / 3600:.3g}"}
+        for one in [*report["stages"], report["device_training"]]
     ]
     storage = {"stage": "packed files of the day, on disk", "price": report["storage_price"]}
     lines.append({**storage, "engine": "", "cores": "", "hours": ""})
@@ -182,6 +190,7 @@ def main(report: Report, log_tb: float, table_rows: float, hours: float, **assum
         "hours": hours,
         "rows": rows,
         "stages": [dataclasses.asdict(each) for each in stages],
+        "device_training": dataclasses.asdict(device_training(rows, given)),
         "storage_price": storage,
         "tables": tables,
         "limits": limits,

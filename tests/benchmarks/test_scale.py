@@ -1,11 +1,12 @@
 """What `python -m benchmarks.scale` reckons, by hand."""
 
+import dataclasses
 import json
 
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.scale import Assumptions, breaks_first, main, stage, table
+from benchmarks.scale import Assumptions, breaks_first, device_training, main, stage, table
 from ctrpipe.common.errors import InputError
 
 GIVEN = Assumptions(fixed_seconds=10, job_seconds=20, efficiency=0.5, machine_cores=8, core_price=3.6)
@@ -43,6 +44,13 @@ def test_a_table_takes_devices_by_its_optimizer():
     found = {each["optimizer"]: (each["devices"], each["price"]) for each in table(1e9, given, 2)}
     assert found == {"adam": (3, 30), "lazy_adam": (3, 30), "rowwise_adagrad": (1, 10)}
     assert table(1e9, Assumptions(dim=32), 1)[0]["bytes"] == 512e9
+
+
+def test_a_device_trains_all_epochs_at_its_own_price():
+    """2 x 500 rows at 10/s and 10 s to start are 110 s of a device at 36 an hour."""
+    given = dataclasses.replace(GIVEN, epochs=2, device_train_rows=10, device_price=36)
+    found = device_training(500, given)
+    assert (found.rows, found.cores, found.seconds, found.price) == (1000, 1, 110, pytest.approx(1.1))
 
 
 def test_what_breaks_is_named_with_the_largest_excess_first():
