@@ -90,18 +90,16 @@ def install(extra: str) -> str:
     is_pipeline = _PIPELINE[0] in MODULES[extra]
     if is_pipeline and unfit():
         return unfit()
+    overrides, pip, pipx = "", "pip install", "pipx install"
     if is_pipeline and needs_overrides():
-        return {
-            "uvx": f"uvx --overrides {OVERRIDES} --from {wanted} ctrpipe",
-            "uv tool": f"uv tool install --overrides {OVERRIDES} {wanted}",
-            "pipx": f"pipx run uv tool install --force --overrides {OVERRIDES} {wanted}",
-            "pip": f"pip install uv && python -m uv pip install --override {OVERRIDES} {wanted}",
-        }[tool]
+        # uv alone takes overrides, under a name of its own for each command.
+        overrides = f"--overrides {OVERRIDES} "
+        pip, pipx = f"pip install uv && python -m uv pip install --override {OVERRIDES}", "pipx run uv tool install"
     return {
-        "uvx": f"uvx --from {wanted} ctrpipe",
-        "uv tool": f"uv tool install {wanted}",
-        "pipx": f"pipx install --force {wanted}",
-        "pip": f"pip install {wanted}",
+        "uvx": f"uvx {overrides}--from {wanted} ctrpipe",
+        "uv tool": f"uv tool install {overrides}{wanted}",
+        "pipx": f"{pipx} --force {overrides}{wanted}",
+        "pip": f"{pip} {wanted}",
     }[tool]
 
 

@@ -7,9 +7,10 @@ same interface as here, where Beam's own stands in for theirs, which are Java pr
 import copy
 import functools
 import itertools
+import multiprocessing
+import multiprocessing.connection
 import os
 import pathlib
-import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -19,6 +20,7 @@ import yaml
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2
 from apache_beam.runners.portability.local_job_service import LocalJobServicer
+from apache_beam.runners.worker.worker_pool_main import BeamFnExternalWorkerPoolServicer
 
 from benchmarks.harness.preprocess_logs import bad_log
 from ctrpipe.common.errors import InputError
@@ -49,26 +51,39 @@ MOSTLY_DASK = pytest.mark.parametrize(
 
 
 class JobServer(LocalJobServicer):
-    """Keeps the graphs of the jobs that it is sent, and runs them in processes instead of containers."""
+    """Keeps the graphs of the jobs that it is sent, and runs them in a process at an address instead of containers."""
 
-    def __init__(self):
+    def __init__(self, address: str):
         super().__init__()
         self.graphs = []
+        self._pool = beam_runner_api_pb2.ExternalPayload(endpoint={"url": address}).SerializeToString()
 
     def create_beam_job(self, preparation_id, job_name, pipeline, options):
         self.graphs.append(copy.deepcopy(pipeline))
         for environment in pipeline.components.environments.values():
-            environment.urn = "beam:env:harness_subprocess_python:v1"
-            environment.payload = f"{sys.executable} -m apache_beam.runners.worker.sdk_worker_main".encode()
+            environment.urn = common_urns.environments.EXTERNAL.urn
+            environment.payload = self._pool
         return super().create_beam_job(preparation_id, job_name, pipeline, options)
+
+
+def serve_workers(told: multiprocessing.connection.Connection) -> None:
+    address, server = BeamFnExternalWorkerPoolServicer.start()
+    told.send(address)
+    server.wait_for_termination()
 
 
 @pytest.fixture(scope="module")
 def job_server():
-    server = JobServer()
+    """With Beam's pool of workers in a process, which has imported the product before the first job."""
+    here, there = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=serve_workers, args=[there])
+    process.start()
+    server = JobServer(here.recv())
     server.port = server.start_grpc_server()
     yield server
     server.stop()
+    process.kill()
+    process.join()
 
 
 @pytest.fixture(scope="module")
