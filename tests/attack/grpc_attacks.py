@@ -116,10 +116,10 @@ def health_watchers(target: Target) -> list[Measure]:
         assert watched.server.grpc
 
         def attack() -> Counter[str]:
-            for _ in range(target.take(60, 5)):
+            for _ in range(target.take(180, 15)):
                 attacker = stack.enter_context(connect(watched.server.grpc))
-                attacker.sendall(asked_calls("/grpc.health.v1.Health/Watch", b"", 90))
-                time.sleep(0.3)  # to open a call costs as much as any other does, and 256 wait at most
+                attacker.sendall(asked_calls("/grpc.health.v1.Health/Watch", b"", 30))
+                time.sleep(0.1)  # to open a call costs as much as any other does, and 256 wait at most
             return Counter()
 
         return _measured(watched, attack)
