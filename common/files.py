@@ -12,14 +12,17 @@ import pathlib
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Sequence
+import stat
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ctrpipe.common.errors import NotFiniteError
+from ctrpipe.common.errors import InputError, NotFiniteError
 
 SUFFIX = ".unfinished"
 _DIGITS = re.compile("([0-9]+)")
 _PUNCTUATION = re.compile(r"[\W_]")
+# What is no file has no end, or waits for one who writes it.
+_ENDLESS = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 
 
 def by_number(path: pathlib.Path | str) -> tuple[object, ...]:
@@ -150,6 +153,30 @@ def not_finite(value: Any, name: str = "") -> Iterator[str]:
     elif isinstance(value, dict | list | tuple):
         for key, item in value.items() if isinstance(value, dict) else enumerate(value):
             yield from not_finite(item, f"{name}.{key}" if name else str(key))
+
+
+def check_ends(paths: Iterable[pathlib.Path], most_bytes: float = math.inf) -> None:
+    """Checks that whoever reads these files comes to their end, before TensorFlow or Python opens one.
+
+    Symbolic links are followed. Absent files, folders and unreadable files pass: the reader of such a file says so.
+
+    Args:
+        paths: The files.
+        most_bytes: The largest size of each.
+
+    Raises:
+        InputError: one is a named pipe, a socket or a device, or is too large.
+    """
+    for path in paths:
+        try:
+            state = path.stat()
+        except OSError:
+            continue
+        if what := _ENDLESS.get(stat.S_IFMT(state.st_mode)):
+            raise InputError(f"{path}: {what}, which may never end; put a file in its place")
+        if state.st_size > most_bytes and stat.S_ISREG(state.st_mode):
+            size = f"{state.st_size:,} bytes, and {most_bytes:,} is the most"
+            raise InputError(f"{path}: {size}; put the right file there")
 
 
 def link_or_copy(source: pathlib.Path, target: pathlib.Path) -> None:

@@ -6,6 +6,7 @@ silence. Without the index of the weights it loads a graph whose requests all fa
 
 import hashlib
 import json
+import os
 import pathlib
 
 from ctrpipe.common.errors import InputError
@@ -13,9 +14,11 @@ from ctrpipe.serving.layout import GRAPH_ASSETS, Asset, asset_path, weights_inde
 
 
 def write_checksums(version: pathlib.Path) -> None:
-    """Writes the checksums of the files that the graph reads into the version's assets."""
-    sums = {name: _sum(version / GRAPH_ASSETS / name) for name in _names(version)}
-    asset_path(version, Asset.CHECKSUMS).write_text(json.dumps({"sha256": sums}, indent=1))
+    """Writes the checksums and sizes of the files that the graph reads into the version's assets."""
+    files = {name: version / GRAPH_ASSETS / name for name in _names(version)}
+    sums = {name: _sum(file) for name, file in files.items()}
+    sizes = {name: file.stat().st_size for name, file in files.items()}
+    asset_path(version, Asset.CHECKSUMS).write_text(json.dumps({"sha256": sums, "bytes": sizes}, indent=1))
 
 
 def check_assets(version: pathlib.Path) -> None:
@@ -27,11 +30,14 @@ def check_assets(version: pathlib.Path) -> None:
         InputError: a file is missing or has changed, or the checksums cannot be read.
     """
     path = asset_path(version, Asset.CHECKSUMS)
-    if not path.exists():
+    if not os.path.lexists(path):  # a link that leads nowhere is a mistake
         return
     try:
-        sums = dict(json.loads(path.read_bytes())["sha256"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        kept = json.loads(path.read_bytes())
+        sums, sizes = dict(kept["sha256"]), dict(kept.get("bytes", {}))  # earlier exports have no sizes
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); push the model again") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: damaged; push the model again") from error
     index = weights_index(version)
     if not index.is_file():
@@ -39,10 +45,11 @@ def check_assets(version: pathlib.Path) -> None:
     for name, expected in sums.items():
         file = version / GRAPH_ASSETS / name
         try:
-            checksum = _sum(file)
+            # A file that is far too long is not read.
+            is_equal = file.stat().st_size == sizes.get(name, file.stat().st_size) and _sum(file) == expected
         except OSError as error:
             raise InputError(f"{file}: cannot be read ({error.strerror}); push the model again") from error
-        if checksum != expected:
+        if not is_equal:
             raise InputError(f"{file}: differs from what was exported; push the model again")
 
 

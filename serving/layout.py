@@ -10,13 +10,16 @@ import os
 import pathlib
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.files import check_ends
 
 PUSHED = "models"  # the folder of a run's pushed models
 SAVED_MODEL = "saved_model.pb"
 _SAVED_MODEL_TEXT = "saved_model.pbtxt"
+_FINGERPRINT = "fingerprint.pb"  # of TensorFlow, which reads it with the graph
 GRAPH_ASSETS = "assets"  # TensorFlow's name for the folder of the files that the graph reads
 _WEIGHTS = "variables"  # TensorFlow's name for the folder of the weights
 ASSETS = "assets.extra"  # TF Serving's name for the folder of a SavedModel's extra files
+_MOST_BYTES = (1 << 31) - 1  # of a file that is read whole, as of a protobuf message
 
 
 class Asset(enum.StrEnum):
@@ -65,6 +68,27 @@ def model_files(version: pathlib.Path) -> list[pathlib.Path]:
     return [graph_file(version), *sorted((version / _WEIGHTS).glob("*")), *sorted((version / ASSETS).glob("*"))]
 
 
+def check_files(version: pathlib.Path) -> None:
+    """Checks that the files of a version that are read come to an end: the graph, the weights and the assets.
+
+    Raises:
+        InputError: one is a named pipe, a socket or a device, or too large to be read whole.
+    """
+    warmup = asset_path(version, Asset.WARMUP)
+    assets = [path for path in (version / ASSETS).glob("*") if path != warmup]
+    check_ends([graph_file(version), version / _FINGERPRINT, weights_index(version), *assets], _MOST_BYTES)
+    check_ends([*(version / _WEIGHTS).glob("*"), *(version / GRAPH_ASSETS).rglob("*"), warmup])
+
+
+def check_run(run: pathlib.Path) -> None:
+    """Checks that the files in a run's folder and in its `report_data` come to an end.
+
+    Raises:
+        InputError: one is a named pipe, a socket or a device.
+    """
+    check_ends([*run.glob("*"), *run.glob("report_data/*")])
+
+
 def weights_index(version: pathlib.Path) -> pathlib.Path:
     """Returns the path of the list of a version's weights, without which TensorFlow loads none."""
     return version / _WEIGHTS / "variables.index"
@@ -105,14 +129,16 @@ def run_of(model: pathlib.Path) -> pathlib.Path:
     """Returns the folder of the run that pushed a model, of its versions' folder or a version; other paths as they are.
 
     Raises:
-        InputError: the run has pushed another version since.
+        InputError: the run has pushed another version since, or a file of it would not come to an end.
     """
+    check_run(model)
     place = model.absolute()
     base_path = place.parent if graph_file(place).exists() else place
     run = base_path.parent.parent
     metrics = run / "metrics.json"
     if base_path.parent.name != PUSHED or not newest_version(base_path) or not metrics.exists():
         return model
+    check_run(run)
     if base_path != place:
         with contextlib.suppress(ValueError, AttributeError):  # who reads the run reports damaged results
             if (newest := str(json.loads(metrics.read_text()).get("model_version"))) != place.name:
@@ -124,10 +150,11 @@ def find_version(model: pathlib.Path) -> pathlib.Path:
     """Returns the newest version of a run or of a model's folder, or the folder itself if it is a version.
 
     Raises:
-        InputError: the folder contains no version.
+        InputError: the folder contains no version, or a file of the version would not come to an end.
     """
     base_path = base_path_of(model)
     version = base_path if graph_file(base_path).exists() else newest_version(base_path)
     if version is None:
         raise InputError(f"{model}: no model version here; give DIR of a finished run, or DIR/models/<name>")
+    check_files(version)
     return version

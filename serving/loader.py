@@ -21,7 +21,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_text_operations
 from ctrpipe.common.sessions import load_session, no_saved_model
 from ctrpipe.serving.checksums import check_assets
-from ctrpipe.serving.layout import graph_file
+from ctrpipe.serving.layout import check_files, graph_file
 
 # The session keeps a graph for each subset of outputs and each set of signatures: at most so many of either.
 _MOST_CALLS = 100
@@ -113,6 +113,7 @@ class Servable:
     ):
         if not graph_file(path).exists():
             raise InputError(no_saved_model(path))
+        check_files(path)
         check_assets(path)
         self.path = path
         if config is None:

@@ -6,6 +6,9 @@ from typing import Any
 from google.protobuf import text_format
 
 from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.files import check_ends
+
+_MOST_BYTES = 64 << 20
 
 
 def read_text_proto(path: pathlib.Path, message: Any, example: str = "") -> Any:
@@ -17,10 +20,11 @@ def read_text_proto(path: pathlib.Path, message: Any, example: str = "") -> Any:
         example: A valid text to show in errors.
 
     Raises:
-        InputError: the file cannot be read, is empty, or is not a message of that type; the error names the line. An
-            empty file is a valid text, but TensorFlow Serving cannot read one: it maps the file into memory.
+        InputError: the file cannot be read, is endless or empty, or is not a message of that type; the error names the
+            line. An empty file is a valid text, but TensorFlow Serving cannot read one: it maps the file into memory.
     """
     advice = f"; it is, for example, {example}" if example else ""
+    check_ends([path], _MOST_BYTES)
     try:
         text = path.read_text()
         if not text:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ctrpipe.common.arrays import read_arrays, write_arrays
 from ctrpipe.common.errors import InputError, one_line
-from ctrpipe.common.files import link_or_copy, write_json
+from ctrpipe.common.files import check_ends, link_or_copy, write_json
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.registry import create, foreign_code, model_class
 
@@ -88,8 +88,9 @@ def read_description(folder: pathlib.Path) -> dict[str, Any]:
     """Returns a saved model's `name`, `hyperparameters`, `feature_map`, and the names of its `weights` and `state`.
 
     Raises:
-        InputError: the file is absent or damaged, or was written by newer code.
+        InputError: the file is absent, endless or damaged, or was written by newer code.
     """
+    check_ends(folder / name for name in (DESCRIPTION, WEIGHTS, STATE))
     try:
         description: dict[str, Any] = json.loads((folder / DESCRIPTION).read_text())
         if description.get("format", 0) > FORMAT:

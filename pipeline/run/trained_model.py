@@ -12,7 +12,7 @@ from ctrpipe.common.files import atomic_folder
 from ctrpipe.common.output_folder import path_in
 from ctrpipe.models.base.saved import is_saved
 from ctrpipe.pipeline.components import KEPT_MODEL, SERVABLE
-from ctrpipe.serving.layout import Asset, asset_path, find_version
+from ctrpipe.serving.layout import Asset, asset_path, check_files, check_run, find_version
 
 LINEAGE = pathlib.Path("report_data") / "lineage.json"
 KEPT_BY_VERSION = "keras"  # folder of the pushed versions' Keras models, if artifacts are stored elsewhere
@@ -100,10 +100,11 @@ def find_model(folder: pathlib.Path, trust: bool = False) -> TrainedModel:
         trust: See `TrainedModel`.
 
     Raises:
-        InputError: the folder holds none of them, or the run's model was removed.
+        InputError: the folder holds none of them, the run's model was removed, or a file would not come to an end.
     """
     if not (folder / "metrics.json").exists():
         return TrainedModel(find_version(folder), None, trust)
+    check_run(folder)
     try:
         model = _artifact(folder)
     except (OSError, ValueError, LookupError, TypeError) as error:
@@ -111,6 +112,7 @@ def find_model(folder: pathlib.Path, trust: bool = False) -> TrainedModel:
     version = model / SERVABLE
     if not version.is_dir():
         raise InputError(f"{folder}: its model is no longer at {version}; name a pushed version, or run again")
+    check_files(version)
     return TrainedModel(version, folder, trust)
 
 

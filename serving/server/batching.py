@@ -515,7 +515,7 @@ class Batching:
         parameters = self._parameters
         if parameters is not None and self._per_model:
             file = servable.path / PER_MODEL_FILE
-            parameters = read_parameters(file) if file.is_file() else None
+            parameters = read_parameters(file) if file.exists() else None
         return servable if parameters is None else BatchingServable(servable, parameters, self._scheduler)
 
     def close(self) -> None:

@@ -38,6 +38,53 @@ _UNREAD_SECONDS = 50.0  # which a client has to read an answer, as over REST
 _QUICK_SECONDS = 0.5  # the same, where memory is short
 
 
+class Calls:
+    """Calls by their age, and by their connection. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._peers: dict[str, dict[int, grpc.ServicerContext]] = {}  # by connection, and by age
+        self._since: dict[int, tuple[float, grpc.ServicerContext]] = {}  # by age
+
+    def __len__(self) -> int:
+        return len(self._since)
+
+    def add(self, context: grpc.ServicerContext) -> None:
+        key = id(context)
+        self._since[key] = time.monotonic(), context
+        self._peers.setdefault(context.peer(), {})[key] = context
+
+    def remove(self, context: grpc.ServicerContext) -> None:
+        """Removes a call if it is among them."""
+        key, peer = id(context), context.peer()
+        self._since.pop(key, None)
+        calls = self._peers.get(peer, {})
+        calls.pop(key, None)
+        if not calls:
+            self._peers.pop(peer, None)
+
+    def pop_of_largest(self) -> grpc.ServicerContext:
+        """Removes and returns the oldest call of the connection that has the most."""
+        calls = max(self._peers.values(), key=len)
+        context = next(iter(calls.values()))
+        self.remove(context)
+        return context
+
+    def pop_older_half(self, latest: float) -> list[grpc.ServicerContext]:
+        """Removes and returns the older half of the calls that are here since `latest`, on the monotonic clock."""
+        calls = [context for since, context in self._since.values() if since <= latest]
+        older = calls[: (len(calls) + 1) // 2]
+        for context in older:
+            self.remove(context)
+        return older
+
+    def pop_all(self) -> list[grpc.ServicerContext]:
+        """Removes and returns all calls."""
+        calls = [context for _, context in self._since.values()]
+        self._since.clear()
+        self._peers.clear()
+        return calls
+
+
 class Arrivals:
     """The calls that wait for their client. Above `most` of them one is cancelled: of the connection that has the most
     of them, the call that has waited longest.
@@ -59,41 +106,23 @@ class Arrivals:
         self._unread = Unread(budget)
         self._closed = threading.Event()
         self._lock = threading.Lock()
-        self._waiting: dict[int, grpc.ServicerContext] = {}  # by age
-        self._since: dict[int, float] = {}
-        self._peers: dict[str, dict[int, grpc.ServicerContext]] = {}  # the same, by connection
+        self._waiting = Calls()
         self._refused: dict[str, None] = {}  # connections whose last large message was refused, by age
         self._turn = threading.Semaphore()
 
     @contextlib.contextmanager
     def waiting(self, context: grpc.ServicerContext) -> Iterator[None]:
         """Counts a call among those that wait, until the block ends."""
-        key, peer = id(context), context.peer()
         with self._lock:
-            self._waiting[key], self._since[key] = context, time.monotonic()
-            self._peers.setdefault(peer, {})[key] = context
-            gives_way = self._give_way() if len(self._waiting) > self._most else None
+            self._waiting.add(context)
+            gives_way = self._waiting.pop_of_largest() if len(self._waiting) > self._most else None
         if gives_way:
             gives_way.cancel()
         try:
             yield
         finally:
             with self._lock:
-                self._remove(key, peer)
-
-    def _give_way(self) -> grpc.ServicerContext:
-        peer, calls = max(self._peers.items(), key=lambda item: len(item[1]))
-        key, context = next(iter(calls.items()))
-        self._remove(key, peer)
-        return context
-
-    def _remove(self, key: int, peer: str) -> None:
-        self._waiting.pop(key, None)
-        self._since.pop(key, None)
-        calls = self._peers.get(peer, {})
-        calls.pop(key, None)
-        if not calls:
-            self._peers.pop(peer, None)
+                self._waiting.remove(context)
 
     def start(self) -> None:
         """Looks at the process's memory from now on, until `close`."""
@@ -120,21 +149,14 @@ class Arrivals:
         if self._budget.excess() <= 0:
             return
         with self._lock:
-            latest = time.monotonic() - _MOMENT_SECONDS
-            calls = [(key, context) for key, context in self._waiting.items() if self._since[key] <= latest]
-            older = calls[: (len(calls) + 1) // 2]
-            for key, context in older:
-                self._remove(key, context.peer())
-        for _, context in older:
+            older = self._waiting.pop_older_half(time.monotonic() - _MOMENT_SECONDS)
+        for context in older:
             context.cancel()
 
     def cancel_all(self) -> None:
         """Cancels all calls that wait."""
         with self._lock:
-            calls = list(self._waiting.values())
-            self._waiting.clear()
-            self._since.clear()
-            self._peers.clear()
+            calls = self._waiting.pop_all()
         for context in calls:
             context.cancel()
 

@@ -2,17 +2,15 @@
 
 import concurrent.futures
 import contextlib
-import functools
 import logging
 import pathlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
-from grpc_health.v1 import health_pb2
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.serving.server.admission import Slots
@@ -21,6 +19,7 @@ from ctrpipe.serving.server.core import ServerCore
 from ctrpipe.serving.server.errors import ServingError
 from ctrpipe.serving.server.grpc_api import Answer, GrpcApi
 from ctrpipe.serving.server.grpc_arrivals import MOST_WAITING, Arrivals
+from ctrpipe.serving.server.grpc_health import Health
 from ctrpipe.serving.server.grpc_messages import check_examples, check_message, plain_message, plain_size
 from ctrpipe.serving.server.grpc_parsing import parse
 from ctrpipe.serving.server.open_files import most_files
@@ -41,9 +40,8 @@ _FILES_SHARE, _MEMORY_SHARE, _CONNECTION_BYTES, _FEWEST_CONNECTIONS = 4, 32, 64 
 _HANDSHAKE_MILLISECONDS, _IDLE_MILLISECONDS = 10_000, 300_000
 # Calls that have their message and wait until one of those that run has ended.
 _MOST_QUEUED = 256
-# Calls that need no thread: watchers of the health. Above them all a call is RESOURCE_EXHAUSTED before it is read.
-_MOST_WATCHING = 4096
-_HEALTH_SERVICE = "grpc.health.v1.Health"
+# Calls that wait for a thread which reads their message; above them a call is RESOURCE_EXHAUSTED before it is read.
+_MOST_UNREAD = 4096
 # TF Serving's words where no thread is free for a call (G12), and where it cuts a message (G10).
 _EXHAUSTED = "Server Threadpool Exhausted"
 _MESSAGE_BYTES = 1024
@@ -75,7 +73,7 @@ class GrpcServer:
         api = GrpcApi(core, options)
         self._budget, self._admission = core.budget, core.admission
         self._arrivals = Arrivals(core.budget)
-        self._watches: dict[int, Callable[..., None]] = {}  # by call: sends an answer
+        self._health = Health(["", *_SHORT_NAMES, *api.methods], self._arrivals)
         # One thread of TF Serving's always waits for the next call.
         self._places = threading.Semaphore(max(options.grpc_max_threads - 1, 1) + options.grpc_max_queued_calls)
         self._slots = Slots(options.grpc_max_threads, self._places)
@@ -85,7 +83,7 @@ class GrpcServer:
         self._server = grpc.server(
             self._pool,
             options=_channel_arguments(options.grpc_channel_arguments, options.max_request_bytes, self._budget),
-            maximum_concurrent_rpcs=threads + _MOST_WATCHING,
+            maximum_concurrent_rpcs=threads + _MOST_UNREAD,
         )
         for service, methods in api.methods.items():
             handlers = {name: self._handler(*method) for name, method in methods.items()}
@@ -94,52 +92,10 @@ class GrpcServer:
         if options.enable_profiler and (is_local or options.allow_profiler_from_network):
             self._server.add_generic_rpc_handlers((ProfilerHandler(self._arrivals),))
         if options.enable_grpc_healthcheck_service:
-            self._add_health(["", *_SHORT_NAMES, *api.methods])
+            self._server.add_generic_rpc_handlers((self._health.handler(),))
         self.address = None if port is None else self._listen(options, port)
         if options.grpc_socket_path:
             self._bind(f"unix:{options.grpc_socket_path}", None, "choose another --grpc_socket_path")
-
-    def _add_health(self, services: list[str]) -> None:
-        """Adds the health service. What grpcio has for it lets a Watch that ends stop the whole server."""
-        serving = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
-        unknown = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
-
-        def check(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-            if self._asked_service(requests, context) not in services:
-                context.abort(grpc.StatusCode.NOT_FOUND, "")
-            return bytes(serving.SerializeToString())
-
-        def watch(requests: Iterator[bytes], context: grpc.ServicerContext, send: Callable[..., None]) -> None:
-            service = self._asked_service(requests, context)
-            if not context.add_callback(functools.partial(self._watches.pop, id(context), None)):
-                return
-            self._watches[id(context)] = send
-            with self._arrivals.waiting(context):  # for a client that takes no bytes
-                send((serving if service in services else unknown).SerializeToString())
-
-        # The status changes only when the server ends: no thread waits until the call ends.
-        watch.experimental_non_blocking = True  # type: ignore[attr-defined]
-        handlers = {
-            "Check": grpc.stream_unary_rpc_method_handler(check),
-            "Watch": grpc.stream_stream_rpc_method_handler(watch),
-        }
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_HEALTH_SERVICE, handlers),))
-
-    def _asked_service(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> str:
-        """Returns the name of the service whose health is asked for. Ends the call if the message has none."""
-        body = self._arrivals.small_message(requests, context)
-        try:
-            return str(health_pb2.HealthCheckRequest.FromString(body).service)
-        except DecodeError as error:
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "")  # as gRPC's own health service
-            raise AssertionError("abort raises") from error
-
-    def _end_watches(self) -> None:
-        """Tells who watches the health that the server ends."""
-        ending = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.NOT_SERVING)
-        for send in list(self._watches.values()):
-            send(ending.SerializeToString())
-            send(None)  # the end of the answers
 
     def _listen(self, options: ServerOptions, port: int) -> str:
         host = f"[{options.host}]" if ":" in options.host else options.host
@@ -199,7 +155,7 @@ class GrpcServer:
         waited for only _ARRIVAL_SECONDS, and who watches the health is told that it ends.
         """
         stopped = self._server.stop(grace_seconds)
-        self._end_watches()
+        self._health.end()
         if not stopped.wait(min(grace_seconds, _ARRIVAL_SECONDS)):
             self._arrivals.cancel_all()
         stopped.wait()

@@ -108,6 +108,23 @@ def unsent_messages(target: Target) -> list[Measure]:
     return [*found, *other.measures()]
 
 
+def health_watchers(target: Target) -> list[Measure]:
+    """Clients that watch the health, on many connections; a server keeps 4,096 of them."""
+    if not target.models:
+        return []
+    with target.another("--enable_grpc_healthcheck_service") as watched, ExitStack() as stack:
+        assert watched.server.grpc
+
+        def attack() -> Counter[str]:
+            for _ in range(target.take(180, 15)):
+                attacker = stack.enter_context(connect(watched.server.grpc))
+                attacker.sendall(asked_calls("/grpc.health.v1.Health/Watch", b"", 30))
+                time.sleep(0.1)  # to open a call costs as much as any other does, and 256 wait at most
+            return Counter()
+
+        return _measured(watched, attack)
+
+
 def _eight(target: Target, body: bytes, clients: int = 8) -> list[Measure]:
     """Clients of another process send a body at once and again; bystanders ask over gRPC and over REST."""
     address = target.server.grpc
@@ -428,6 +445,7 @@ def grpc_shutdowns(target: Target) -> list[Measure]:
 ATTACKS = (
     string_fill,
     unsent_messages,
+    health_watchers,
     filled_strings,
     many_sizes,
     strings_in_content,

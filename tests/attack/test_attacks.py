@@ -20,6 +20,7 @@ IN_FULL_ALONE = {
     "every_signature": "tests/attack/test_attacks.py",  # every_method
     "frame_floods": "tests/serving/test_memory.py",
     "grpc_shutdowns": "tests/serving/test_grpc_shutdown.py",
+    "health_watchers": "tests/serving/test_grpc_arrivals.py",
     "long_texts": "tests/transforms/test_text.py",
     "many_separators": "tests/transforms/test_ragged.py",
     "many_slow_clients": "tests/serving/test_http_protocol.py",

@@ -4,16 +4,18 @@ import contextlib
 import json
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from ctrpipe.common.errors import NotFiniteError
+from ctrpipe.common.errors import InputError, NotFiniteError
 from ctrpipe.common.files import (
     atomic_folder,
     atomic_path,
+    check_ends,
     make_unique_folder,
     restore_folder,
     temporary_folder,
@@ -66,6 +68,25 @@ def test_a_device_is_written_in_place(tmp_path):
     write_text(pipe, "text")
     assert os.read(reader, 10) == b"text" and pipe.is_fifo()
     os.close(reader)
+
+
+def test_what_has_no_end_is_refused_before_it_is_opened(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # a socket's path is short
+    os.mkfifo("pipe")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("socket")
+    pathlib.Path("zeros").symlink_to("/dev/zero")
+    with open("sparse", "wb") as file:
+        file.truncate(1 << 40)
+    pathlib.Path("loop").symlink_to("loop")
+    pathlib.Path("folder").mkdir()
+    paths = {name: pathlib.Path(name) for name in ("pipe", "socket", "zeros", "sparse", "loop", "folder", "absent")}
+    for name, what in {"pipe": "a named pipe", "socket": "a socket", "zeros": "a device"}.items():
+        with pytest.raises(InputError, match=f"^{name}: {what}, which may never end; put a file in its place$"):
+            check_ends([paths.pop(name)])
+    with pytest.raises(InputError, match="^sparse: 1,099,511,627,776 bytes, and 1,000 is the most; put the right"):
+        check_ends(paths.values(), 1000)
+    check_ends(paths.values())  # others say what is wrong with these
 
 
 def test_a_folder_in_the_way_is_an_error(tmp_path):

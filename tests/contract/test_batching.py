@@ -3,8 +3,10 @@
 import concurrent.futures
 import functools
 import json
+import os
 import threading
 import time
+import types
 
 import numpy as np
 import pytest
@@ -17,11 +19,11 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.serving.layout import Asset, asset_path, make_assets_folder
 from ctrpipe.serving.loader import Servable
-from ctrpipe.serving.server.batching import BatchingServable, BatchScheduler
+from ctrpipe.serving.server.batching import Batching, BatchingServable, BatchScheduler
 from ctrpipe.serving.server.batching_parameters import BatchingParameters, read_parameters, write_parameters
 from ctrpipe.serving.server.errors import ServingError
 from ctrpipe.serving.server.metrics import Metrics
-from ctrpipe.serving.server.options import parse_flags
+from ctrpipe.serving.server.options import ServerOptions, parse_flags
 from ctrpipe.serving.server.run import running_server
 from tests.contract import servers
 from tests.contract.conftest import caller
@@ -275,6 +277,15 @@ def test_B5_a_model_brings_its_own_parameters(serve, base_path):
         file.unlink()
     ask = serve("max_batch_size { value: 2 }", "--enable_per_model_batching_parameters")
     assert ask("rows", x=[0.0, 1.0, 2.0])[1]["rows"] == [3.0] * 3  # without the file it is not batched
+
+
+@pytest.mark.timeout(20)
+def test_B5_parameters_that_never_end_are_not_overlooked(tmp_path):
+    os.mkfifo(tmp_path / "batching_params.pbtxt")
+    batching = Batching(ServerOptions(enable_batching=True, enable_per_model_batching_parameters=True))
+    with pytest.raises(InputError, match="batching_params.pbtxt: a named pipe, which may never end"):
+        batching.wrap(types.SimpleNamespace(path=tmp_path))
+    batching.close()
 
 
 def test_B6_a_lone_request_does_not_wait(serve):

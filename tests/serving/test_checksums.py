@@ -1,5 +1,7 @@
 """A version whose vocabulary is damaged is not loaded."""
 
+import json
+import os
 import pathlib
 
 import numpy as np
@@ -65,10 +67,41 @@ def test_a_version_without_weights_is_not_loaded(version):
     assert answer(version) == [2, 0]
 
 
+@pytest.mark.timeout(30)
+def test_what_never_ends_is_not_loaded(version):
+    write_checksums(version)
+    (vocabulary,) = (version / "assets").iterdir()
+    os.truncate(vocabulary, 1 << 40)  # it is not read
+    with pytest.raises(InputError, match=r"words.txt: differs from what was exported; push the model again"):
+        Servable(version)
+    for file in (vocabulary, version / "saved_model.pb"):
+        file.unlink()
+        os.mkfifo(file)
+        with pytest.raises(InputError, match=f"{file.name}: a named pipe, which may never end"):
+            Servable(version)
+
+
+def test_checksums_without_sizes_are_compared(version):
+    write_checksums(version)
+    file = asset_path(version, Asset.CHECKSUMS)
+    file.write_text(json.dumps({"sha256": json.loads(file.read_text())["sha256"]}))
+    assert answer(version) == [2, 0]
+    (vocabulary,) = (version / "assets").iterdir()
+    vocabulary.write_text("red\n")
+    with pytest.raises(InputError, match=r"words.txt: differs from what was exported"):
+        Servable(version)
+
+
 @pytest.mark.parametrize("contents", ["", "{", "[]", "{}", '{"sha256": 1}'])
 def test_damaged_checksums_are_one_line(version, contents):
     asset_path(version, Asset.CHECKSUMS).write_text(contents)
     with pytest.raises(InputError, match=r"checksums.json: damaged; push the model again"):
+        Servable(version)
+
+
+def test_checksums_behind_a_link_to_nowhere_are_not_overlooked(version):
+    asset_path(version, Asset.CHECKSUMS).symlink_to("absent")
+    with pytest.raises(InputError, match=r"checksums.json: cannot be read \(No such file or directory\); push"):
         Servable(version)
 
 

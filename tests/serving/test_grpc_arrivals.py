@@ -124,6 +124,18 @@ def test_who_watches_the_health_keeps_no_thread_and_may_leave(address):
         answers(channel)
 
 
+def test_of_too_many_watchers_the_oldest_of_the_largest_connection_ends(address, monkeypatch):
+    monkeypatch.setattr("ctrpipe.serving.server.grpc_health.MOST_WATCHING", 4)
+    own = [("grpc.use_local_subchannel_pool", 1)]
+    with grpc.insecure_channel(address, own) as good, grpc.insecure_channel(address, own) as other:
+        watchers = []
+        for channel in (good, *[other] * 5):
+            watchers.append(health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), timeout=20))
+            assert next(watchers[-1]).status == health_pb2.HealthCheckResponse.SERVING
+        assert [watcher.code() for watcher in watchers[1:3]] == [grpc.StatusCode.CANCELLED] * 2
+        assert all(watcher.is_active() for watcher in (watchers[0], *watchers[3:]))
+
+
 @pytest.mark.parametrize("body", [b"\xff" * 10, b"\x0a\x02\xff\xfe"])
 def test_a_question_for_the_health_that_is_none_is_refused_without_a_traceback(address, body, caplog):
     with grpc.insecure_channel(address) as channel:

@@ -1,6 +1,7 @@
 """The paths of versions and their files, and the golden rows inside a version."""
 
 import json
+import os
 import pathlib
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.stores import local_path
+from ctrpipe.pipeline.run.trained_model import find_model
 from ctrpipe.serving.assets import GoldenRows, read_log_spec
 from ctrpipe.serving.layout import (
     Asset,
@@ -58,6 +60,50 @@ def test_a_folder_without_a_version_is_one_line(tmp_path):
     assert versions(tmp_path / "absent") == [] and newest_version(tmp_path) is None
     with pytest.raises(InputError, match="no model version here"):
         find_version(tmp_path)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("saved_model.pb", "fingerprint.pb", "variables/variables.index", "variables/variables.data-00000-of-00001"),
+        *("assets/words.txt", "assets/more/words.txt"),
+        *(f"assets.extra/{asset}" for asset in (Asset.LOG_SPEC, Asset.WARMUP, Asset.CHECKSUMS, Asset.GOLDEN)),
+    ],
+)
+def test_a_file_of_a_version_that_never_ends_is_one_line(tmp_path, name):
+    version = make(tmp_path / "run" / "models" / "ctr", "1") / "1"
+    (version / name).parent.mkdir(parents=True, exist_ok=True)
+    (version / name).unlink(missing_ok=True)
+    os.mkfifo(version / name)
+    for model in (version, version.parent):
+        with pytest.raises(InputError, match=f"1/{name}: a named pipe, which may never end; put a file in its place"):
+            find_version(model)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name", ["metrics.json", "report_data/lineage.json"])
+def test_a_file_of_a_run_that_never_ends_is_one_line(tmp_path, name):
+    run = tmp_path / "run"
+    (run / "report_data").mkdir(parents=True)
+    (run / "metrics.json").write_text(json.dumps({"model_version": "1"}))
+    (run / name).unlink(missing_ok=True)
+    os.mkfifo(run / name)
+    version = make(run / "models" / "ctr", "1") / "1"
+    for find, model in ((run_of, run), (run_of, version), (find_model, run)):
+        with pytest.raises(InputError, match=f"run/{name}: a named pipe, which may never end"):
+            find(model)
+
+
+def test_a_graph_is_as_large_as_a_message_may_be(tmp_path):
+    version = make(tmp_path, "1") / "1"
+    (version / "variables").mkdir()
+    with open(version / "variables" / "variables.data-00000-of-00001", "wb") as file:
+        file.truncate(1 << 40)
+    assert find_version(version) == version
+    os.truncate(version / "saved_model.pb", 1 << 31)
+    with pytest.raises(InputError, match="saved_model.pb: 2,147,483,648 bytes, and 2,147,483,647 is the most"):
+        find_version(version)
 
 
 def test_a_run_stands_for_the_model_that_it_pushed(tmp_path):

@@ -1,5 +1,6 @@
 """A configuration's text proto: the message, or one line."""
 
+import os
 import subprocess
 import sys
 
@@ -34,6 +35,13 @@ def test_an_empty_file_is_refused_and_a_comment_is_not(tmp_path):
     for text in ("# nothing is set", "\n"):
         file.write_text(text)
         assert read_text_proto(file, wrappers_pb2.Int64Value()).value == 0
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_is_refused_before_it_is_opened(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match=r"pipe: a named pipe, which may never end; put a file in its place$"):
+        read_text_proto(tmp_path / "pipe", wrappers_pb2.Int64Value())
 
 
 def test_an_absent_file_is_named(tmp_path):
