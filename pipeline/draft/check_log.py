@@ -27,6 +27,7 @@ from ctrpipe.transforms.log.ingest import check_weights, described_splits, kind_
 from ctrpipe.transforms.log.kinds.kind import Seen
 from ctrpipe.transforms.log.pretrained_table import pretrained_tables, read_table
 from ctrpipe.transforms.log.readers import LogReader
+from ctrpipe.transforms.log.repeats import hash_rows, repeats
 from ctrpipe.transforms.log.split_counts import count_splits, is_countable, is_readable, rows_of_splits
 from ctrpipe.transforms.log.suspects import constant_columns, suspects
 from ctrpipe.transforms.tables.impressions import rows_of_lists
@@ -292,7 +293,8 @@ def _check_splits(config: RunConfig, files: Sequence[str], findings: Findings) -
             for name, rows in rows_by_split.items():
                 batches = rows.to_batches()
                 _collect(findings, "", lambda name=name, batches=batches: check_weights(config.log_spec, name, batches))  # type: ignore[misc]
-        of_splits = constant_columns(config, rows_by_split)
+        hashed = {name: hash_rows(config, rows.to_batches()) for name, rows in rows_by_split.items()}
+        of_splits = [*constant_columns(config, rows_by_split), *repeats(hashed)]
         findings.notes += [f"Column: {each.column}, {each.split} rows: {each.text}" for each in of_splits]
     for name, rows in counted.rows.items():
         if not rows:
