@@ -164,7 +164,8 @@ def _are_copies(rows: HashedRows) -> bool:
     _, group, alike = np.unique(rows.features[known], return_inverse=True, return_counts=True)
     _, place, same = np.unique(rows.whole[known], return_inverse=True, return_counts=True)
     rarest = np.delete(shares, np.argmax(shares))
-    # Rows of a rare label share it with the next one by the mean rate, weighted by itself: at most, generously, its root.
+    # A row of a rare label shares it with another one by the mean of the rates, weighted by themselves: the root is a
+    # generous bound.
     chance = math.sqrt(float((rarest**2).sum() / rarest.sum()))
     # Rows that are alike by chance are often those of a few frequent values, in large groups; of a row that is the only
     # one of its kind, a file that is read twice makes a pair.
