@@ -30,6 +30,7 @@ from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.repeats import hash_rows, repeats
 from ctrpipe.transforms.log.split_counts import count_splits, is_countable, is_readable, rows_of_splits
 from ctrpipe.transforms.log.suspects import constant_columns, suspects
+from ctrpipe.transforms.log.values import explained
 from ctrpipe.transforms.tables.impressions import rows_of_lists
 from ctrpipe.transforms.tables.join import join_tables
 
@@ -209,7 +210,7 @@ def _check_rows(config: RunConfig, reader: LogReader, files: Sequence[str], find
         for reject in batch.rejects:
             kind = kind_of_reject(reject)
             reasons[kind] += 1
-            first.setdefault(kind, f"{path}: {config.line_or_row} {reject.line}: {reject.reason}")
+            first.setdefault(kind, f"{path}: {config.line_or_row} {reject.line}: {explained(reject.reason)}")
         if findings.rows + findings.rejected >= ROWS:
             is_whole = False
             break
