@@ -131,7 +131,7 @@ def test_a_rating_that_is_known_by_its_values_alone_is_asked_about(tmp_path):
     texts = list(map(str, SHOWN))
     for name, asked in (
         ("stars", []),
-        ("place", ["place: a rating up to 5: 4 and more in 40.0% of the first 200 rows; "]),
+        ("place", ["place: a rating up to 5: 4 and more in 40.0% of the first 200 rows; is it the label?"]),
     ):
         _, unsure = drafted(log(tmp_path, f"{name},site,price", click=texts))
         assert [line for line in unsure if line.startswith(name)] == asked
