@@ -18,6 +18,7 @@ from ctrpipe.common.progress import announce
 from ctrpipe.pipeline.monitoring.columns import summarise_columns, time_spans
 from ctrpipe.pipeline.monitoring.statistics import COLUMNS, SUSPECTS, Sampled, read_statistics, write_statistics
 from ctrpipe.transforms.log.payload import payload_files, payload_rows
+from ctrpipe.transforms.log.repeats import hash_payload, repeats
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.suspects import constant_columns, spread_rows, suspects
 
@@ -61,6 +62,8 @@ def LogStatisticsGen(
     folder = pathlib.Path(statistics.uri)
     train = read.get("train")
     found = [] if train is None else [*suspects(log, train), *constant_columns(log, read)]
+    files = {split: payload_files(source / f"Split-{split}") for split in of_splits}
+    found += repeats(hash_payload(log, files, log_workers))
     columns = [] if train is None else summarise_columns(log, train)
     counted = {"rows": 0 if train is None else train.num_rows, "columns": columns, "times": time_spans(log, read)}
     write_json(folder / COLUMNS, counted)

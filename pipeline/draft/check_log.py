@@ -27,8 +27,10 @@ from ctrpipe.transforms.log.ingest import check_weights, described_splits, kind_
 from ctrpipe.transforms.log.kinds.kind import Seen
 from ctrpipe.transforms.log.pretrained_table import pretrained_tables, read_table
 from ctrpipe.transforms.log.readers import LogReader
+from ctrpipe.transforms.log.repeats import hash_rows, repeats
 from ctrpipe.transforms.log.split_counts import count_splits, is_countable, is_readable, rows_of_splits
 from ctrpipe.transforms.log.suspects import constant_columns, suspects
+from ctrpipe.transforms.log.values import explained
 from ctrpipe.transforms.tables.impressions import rows_of_lists
 from ctrpipe.transforms.tables.join import join_tables
 
@@ -208,7 +210,7 @@ def _check_rows(config: RunConfig, reader: LogReader, files: Sequence[str], find
         for reject in batch.rejects:
             kind = kind_of_reject(reject)
             reasons[kind] += 1
-            first.setdefault(kind, f"{path}: {config.line_or_row} {reject.line}: {reject.reason}")
+            first.setdefault(kind, f"{path}: {config.line_or_row} {reject.line}: {explained(reject.reason)}")
         if findings.rows + findings.rejected >= ROWS:
             is_whole = False
             break
@@ -292,7 +294,8 @@ def _check_splits(config: RunConfig, files: Sequence[str], findings: Findings) -
             for name, rows in rows_by_split.items():
                 batches = rows.to_batches()
                 _collect(findings, "", lambda name=name, batches=batches: check_weights(config.log_spec, name, batches))  # type: ignore[misc]
-        of_splits = constant_columns(config, rows_by_split)
+        hashed = {name: hash_rows(config, rows.to_batches()) for name, rows in rows_by_split.items()}
+        of_splits = [*constant_columns(config, rows_by_split), *repeats(hashed)]
         findings.notes += [f"Column: {each.column}, {each.split} rows: {each.text}" for each in of_splits]
     for name, rows in counted.rows.items():
         if not rows:

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from ctrpipe.pipeline.draft.roles import is_split_marker
+from ctrpipe.pipeline.draft.roles import counted_label, is_split_marker
 from ctrpipe.transforms.log.kinds.categorical import Categorical
 from ctrpipe.transforms.log.kinds.guess import TIME_NAME, ColumnSample, Guess
 from ctrpipe.transforms.log.kinds.kind import Kind
@@ -112,7 +112,12 @@ def guess_label(sample: LogSample, column: str | None = None) -> LabelGuess | No
         values = sample.columns[column]
         rule = rules.get(column) or _rate_rule(column, values) or _word_rule(column, values)
         return LabelGuess(column, *rule) if rule else _with_gaps(column, values, sample)
-    rules = {name: rule for name, rule in rules.items() if not is_split_marker(name, sample.columns[name])}
+    no_labels = counted_label(sample) or ()
+    rules = {
+        name: rule
+        for name, rule in rules.items()
+        if name not in no_labels and not is_split_marker(name, sample.columns[name])
+    }
     named = [name for wanted in _LABELS for name in rules if name.lower().replace(" ", "_") == wanted]
     first = [name for name, (rule, _) in rules.items() if isinstance(rule, str)]
     likely = [*named, *first]
@@ -122,8 +127,8 @@ def guess_label(sample: LogSample, column: str | None = None) -> LabelGuess | No
         found = next(((name, rule) for name, rule in guesses if rule), None)
         if found:
             return LabelGuess(found[0], *found[1])
-        ratings = list(rules)
-        likely = ratings[:1]
+        likely = list(rules)[:1]  # a rating by its values alone
+        rules = {name: (rule, f"{comment}; is it the label?") for name, (rule, comment) in rules.items()}
     if not likely:
         rates = {name.lower(): name for name in sample.columns}
         named_rates = [rates[wanted] for wanted in _RATES if wanted in rates]

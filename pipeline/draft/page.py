@@ -19,7 +19,7 @@ from ctrpipe.pipeline.config.load import check_config, read_yaml
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
 from ctrpipe.pipeline.draft.columns import CLICK_TASK, LabelGuess, guess_column, guess_label, guess_number
 from ctrpipe.pipeline.draft.recipe import MOST_OF_TREES, LogSize, count_rows, recipe
-from ctrpipe.pipeline.draft.roles import Role, may_be_weight, roles
+from ctrpipe.pipeline.draft.roles import Role, counted_label, may_be_weight, more_than, roles
 from ctrpipe.pipeline.draft.sets.mind import impressions_column, is_behaviors
 from ctrpipe.pipeline.draft.sets.registry import SETS, draft_of_behaviors, draft_of_set
 from ctrpipe.pipeline.draft.weighted_lists import WeightedPair, weighted_pairs
@@ -106,6 +106,7 @@ def draft(
         )
     said.check(path, sample.columns)
     is_whole = len(files) == 1 and sample.rows < ROWS
+    _check_counts(path, sample, said)
     target = _label(path, sample, said.label)
     if target.has_gaps:  # rows without a label say nothing about the other columns and the label
         sample = sample.with_values(target.column)
@@ -208,6 +209,26 @@ def _label(path: str, sample: LogSample, label: str | None) -> LabelGuess:
             f"{path}: none of {excerpt(', '.join(sample.columns))} looks like a label; name it with --label"
         )
     return guess
+
+
+def _check_counts(path: str, sample: LogSample, said: Said) -> None:
+    """Raises InputError for a log whose rows count clicks and impressions, and that has no rate for a label."""
+    counted = counted_label(sample)
+    if counted is None or counted[1] in said.drop or said.label not in (None, *counted):
+        return
+    clicks, impressions = counted
+    if said.label is None and guess_label(sample):
+        return
+    if wrong := more_than(sample, clicks, impressions):
+        numbers = (sample.columns[name][wrong[0]] for name in counted)
+        raise InputError(
+            f"{path}: {clicks} is larger than {impressions} in {len(wrong):,} of the first {sample.rows:,} rows, as "
+            f"{' and '.join(numbers)}; a row of clicks and impressions needs at least as many impressions"
+        )
+    raise InputError(
+        f"{path}: {clicks} counts the clicks of a row's {impressions}, and a label is their rate; add a column of "
+        f"{clicks} divided by {impressions} to the log, and name it with --label, and --weight {impressions}"
+    )
 
 
 def _beside_clicks(path: str, sample: LogSample, column: str) -> LabelGuess | None:

@@ -20,6 +20,11 @@ _IMPRESSIONS = re.compile(
     r"(n|num|nr|no|total)?_?(of_)?(imps?|impressions?|shows?|exposures?|trials?|views?)(_?(count|cnt|num))?",
     re.IGNORECASE,
 )
+_COUNTED = re.compile(
+    r"(n|num|nr|no|total)?_?(of_)?(clicks?|clicked|clk|orders?|ordered|conversions?|conv|cvr|purchases?|purchased|bought|"
+    r"installs?|installed|sales?|sold|likes?|signups?|leads?)(_?(count|cnt|num))?",
+    re.IGNORECASE,
+)
 _FEW_WEIGHTS = 32  # different values; amounts have more
 _MEAN_TOLERANCE = 0.02  # of weights that are scaled to the number of rows
 
@@ -102,6 +107,20 @@ def may_be_weight(name: str, values: Sequence[str]) -> bool:
     return _WEIGHT.fullmatch(name) is not None and _numbers(values) is not None
 
 
+def counted_label(sample: LogSample) -> tuple[str, str] | None:
+    """Returns the columns of clicks and of impressions, if a row counts several of both; None if it does not."""
+    counts = {name: numbers for name, values in sample.columns.items() if (numbers := _counts(values)) is not None}
+    shown = next((name for name in counts if _IMPRESSIONS.fullmatch(name)), None)
+    clicked = next((name for name in counts if _COUNTED.fullmatch(name) and max(counts[name]) > 1), None)
+    return None if shown is None or clicked is None else (clicked, shown)
+
+
+def more_than(sample: LogSample, column: str, other: str) -> list[int]:
+    """Returns the rows whose number in a column is larger than the one in another column."""
+    pairs = zip(sample.columns[column], sample.columns[other], strict=True)
+    return [row for row, (number, least) in enumerate(pairs) if float(number) > float(least)]
+
+
 def roles(sample: LogSample, label: str, clicks: Sequence[float]) -> dict[str, Role]:
     """Returns the columns that are not features, without the label.
 
@@ -130,6 +149,12 @@ def _numbers(values: Sequence[str]) -> list[float] | None:
         return None
     numbers = [float(value) for value in values]
     return numbers if all(0 <= number < math.inf for number in numbers) else None
+
+
+def _counts(values: Sequence[str]) -> list[float] | None:
+    """Returns values as whole numbers of at least 0; None if one is missing or something else."""
+    numbers = _numbers(values)
+    return numbers if numbers and all(number.is_integer() for number in numbers) else None
 
 
 # Weights --------------------------------------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ from typing import Any
 
 import yaml
 
+from ctrpipe.transforms.log.repeats import WHOLE_ROW
+
 MOST_FILES = 3  # of the log are named at the head of the page
 MOST_NAMED = 5  # columns in a warning
 LEAST_MALFORMED = 0.01  # of the rows, for a warning
@@ -127,7 +129,10 @@ def span_of_test(parts: Sequence[Mapping[str, Any]]) -> str:
 def data_warnings(statistics: Mapping[str, Any]) -> list[str]:
     """Returns what of the log deserves a look before the metrics, without a final period."""
     texts = []
-    if names := list(dict.fromkeys(anomaly["column"] for anomaly in statistics["anomalies"])):
+    of_rows = [anomaly for anomaly in statistics["anomalies"] if anomaly["column"] == WHOLE_ROW]
+    texts += [f"{anomaly['split']} rows: {anomaly['text']}" for anomaly in of_rows]
+    names = list(dict.fromkeys(anomaly["column"] for anomaly in statistics["anomalies"] if anomaly not in of_rows))
+    if names:
         more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
         texts.append(f"look at the columns {', '.join(names[:MOST_NAMED])}{more}: the page Data says why")
     bad, good = statistics["dead_letters"]["rows"], sum(split["rows"] for split in statistics["splits"].values())

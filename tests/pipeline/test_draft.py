@@ -420,6 +420,14 @@ def test_a_column_that_is_constant_in_one_split_is_named(tmp_path, split, places
     assert not [line for line in notes if line.startswith("Column: c, ")]
 
 
+def test_rows_that_a_log_has_twice_are_said(tmp_path):
+    once = [f"{int(n % 7 == 0)},{n % 50},v{n}" for n in range(500)]
+    for lines, share in ((once, ""), (once + once, "50.0%")):
+        _, notes = checked(tmp_path, lines)
+        found = [line for line in notes if line.startswith("Column: all columns, all rows: ")]
+        assert len(found) == bool(share) and all(f" {share} are copies of another row" in line for line in found)
+
+
 def test_a_missing_column_of_the_last_file_is_found_without_reading_them_all(tmp_path):
     (tmp_path / "a.csv").write_text("y,n,c\n" + "\n".join(GOOD) + "\n")
     (tmp_path / "b.csv").write_text("y,n\n1,2\n")

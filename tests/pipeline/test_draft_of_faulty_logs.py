@@ -105,6 +105,50 @@ def test_counted_clicks_are_a_click_and_a_rating_is_a_rating(tmp_path):
     assert config["data"]["labels"] == {"ctr": {"column": "stars", "threshold": 3}}
 
 
+SHOWN = [1 + number % 5 for number in range(ROWS)]  # as a rating from 1 to 5
+CLICKED = [shown * (number % 2) for number, shown in enumerate(SHOWN)]
+
+
+@pytest.mark.parametrize("label", [None, "clicks"])
+def test_counted_clicks_of_impressions_need_their_rate(tmp_path, label):
+    def counted(**columns) -> str:
+        values = {"click": CLICKED, "impressions": SHOWN, **columns}
+        texts = {column: list(map(str, numbers)) for column, numbers in values.items()}
+        header = ["clicks", "site", "price", *list(texts)[1:]]
+        return log(tmp_path, ",".join(header), **texts)
+
+    rule = "clicks counts the clicks of a row's impressions, and a label is their rate; .* --weight impressions"
+    with pytest.raises(InputError, match=rule):
+        draft([counted()], label)
+    with pytest.raises(InputError, match="clicks is larger than impressions in 2 of the first 200 rows, as 6 and 4"):
+        draft([counted(click=[*CLICKED[:3], 6, *CLICKED[4:199], 6])], label)
+    rates = [clicks / shown for clicks, shown in zip(CLICKED, SHOWN, strict=True)]
+    config = yaml.safe_load(draft([counted(rate=[rate or 0.125 for rate in rates])], "rate")[0])
+    assert config["data"]["labels"] == {"ctr": "rate"} and config["data"]["weight"] == "impressions"
+
+
+def test_a_rating_that_is_known_by_its_values_alone_is_asked_about(tmp_path):
+    texts = list(map(str, SHOWN))
+    for name, asked in (
+        ("stars", []),
+        ("place", ["place: a rating up to 5: 4 and more in 40.0% of the first 200 rows; is it the label?"]),
+    ):
+        _, unsure = drafted(log(tmp_path, f"{name},site,price", click=texts))
+        assert [line for line in unsure if line.startswith(name)] == asked
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [("7", "found '7': a rating needs a threshold in data.labels; "), ("1.5", "and a rate has no more clicks than")],
+)
+def test_check_says_what_a_label_above_1_needs(tmp_path, value, said):
+    path = log(tmp_path)
+    (tmp_path / "config.yaml").write_text(draft([path])[0])
+    log(tmp_path, click=[*[value] * 50, *[str(int(click)) for click in CLICKS[50:]]])
+    [line] = check_log(load_config(tmp_path / "config.yaml"), [path]).errors
+    assert line.startswith("50 of 200 rows are malformed, as ") and said in line
+
+
 # Numbers and blanks --------------------------------------------------------------------------------------------------
 
 

@@ -240,6 +240,9 @@ def test_columns_with_anomalies_and_many_malformed_rows_are_warned_of():
     assert data_warnings({**whole, "anomalies": anomalies[:3]}) == ["look at the columns a, b: the page Data says why"]
     [text] = data_warnings({**whole, "anomalies": anomalies})
     assert text == "look at the columns a, b, c, d, e and 1 more: the page Data says why"
+    copies = {"column": "all columns", "split": "all", "text": "30.0% are copies"}
+    texts = ["all rows: 30.0% are copies", "look at the columns a, b: the page Data says why"]
+    assert data_warnings({**whole, "anomalies": [*anomalies[:3], copies]}) == texts
     [text] = data_warnings({**whole, "dead_letters": {"rows": 1}})
     assert text == "1 of 100 rows are malformed and left out: the page Data says why"
     assert data_warnings({**whole, "splits": {"train": {"rows": 100}}, "dead_letters": {"rows": 1}}) == []

@@ -168,7 +168,7 @@ def test_the_component_writes_what_example_validator_reads(split, tmp_path):
     rates = json.loads(statistics.get_string_custom_property(RATES))
     shown = summarise_statistics(tmp_path / "statistics", tmp_path / "anomalies", counts, SPEC, rates, {}, {})
     assert shown["splits"]["train"] == {"rows": ROWS, "positives": 1250, "rate": 0.2, "span": []}
-    assert [anomaly["column"] for anomaly in shown["anomalies"]] == ["price"]
+    assert [anomaly["column"] for anomaly in shown["anomalies"]] == ["price", "all columns"]  # its rows repeat
     assert [column["name"] for column in shown["columns"]] == ["click", "price", "site"]
     assert 1000 <= shown["counted_rows"] <= ROWS  # a sample, whose values are counted exactly
     assert abs(shown["columns"][2]["missing_rate"] - 1 / 3) < 0.05 and shown["columns"][2]["unique"] == 7
@@ -179,6 +179,7 @@ def test_columns_that_a_model_should_not_have_are_anomalies_of_the_report(tmp_pa
     values = {"train": columns(400), "test": columns(400)}
     values["train"]["site"] = np.where(values["train"]["click"] > 0, "bought", None).astype(object)
     values["test"]["price"][:] = 3
+    values["train"] = {name: np.concatenate([column, column[:100]]) for name, column in values["train"].items()}
     for name, rows in values.items():
         write(tmp_path / f"Split-{name}", rows)
         (tmp_path / "anomalies" / f"Split-{name}").mkdir(parents=True)
@@ -193,12 +194,13 @@ def test_columns_that_a_model_should_not_have_are_anomalies_of_the_report(tmp_pa
     }
     generate = LogStatisticsGen.EXECUTOR_SPEC.executor_class._FUNCTION
     generate(examples=artifact(Examples, tmp_path, ["train", "test"]), statistics=statistics, **settings)
-    counts = {"rows": {"train": 400, "test": 400}, "positives": {"train": 1, "test": 1}, "rejected": 0, "reasons": {}}
+    counts = {"rows": {"train": 500, "test": 400}, "positives": {"train": 1, "test": 1}, "rejected": 0, "reasons": {}}
     rates = {"train": 1.0, "test": 1.0}
     shown = summarise_statistics(tmp_path / "statistics", tmp_path / "anomalies", counts, SPEC, rates, {}, {})
     found = [(each["column"], each["split"], each["text"]) for each in shown["anomalies"] if each["column"] != "click"]
-    assert found[-2][:2] == ("site", "train") and found[-2][2].startswith("its values alone give the label away")
-    assert found[-1][:2] == ("price", "test") and found[-1][2].startswith("one value in all rows, 3,")
+    assert found[-3][:2] == ("site", "train") and found[-3][2].startswith("its values alone give the label away")
+    assert found[-2][:2] == ("price", "test") and found[-2][2].startswith("one value in all rows, 3,")
+    assert found[-1][:2] == ("all columns", "all") and " are copies of another row, label and all" in found[-1][2]
     assert "Column: site, train rows: its values alone give the label away" in caplog.text
 
 

@@ -34,6 +34,7 @@ from ctrpipe.transforms.log.payload import (
 from ctrpipe.transforms.log.readers import BYTES_PER_SECOND, LogReader, plan
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.split import SPLITS, Split
+from ctrpipe.transforms.log.values import explained
 from ctrpipe.transforms.log.vectors import as_lists, is_vector
 
 DEAD_LETTERS = "rejects.jsonl"
@@ -268,7 +269,7 @@ def _write_dead_letters(
         rows = f"{lines}" if len(results) == len(ranges) else f"the first {lines}"
         raise InputError(
             f"{part.path}: {rejected} of {rows} rows are malformed, above data.max_bad_row_rate {max_rate}; "
-            f"the first is {spec.line_or_row} {reject.line}: {reject.reason}; all are in {dead_letter}"
+            f"the first is {spec.line_or_row} {reject.line}: {explained(reject.reason)}; all are in {dead_letter}"
         )
     return rejected, dict(reasons)
 

@@ -131,6 +131,19 @@ def to_labels(
     return pc.if_else(known, labels, pa.scalar(None, pa.float32())) if optional else labels
 
 
+_TOO_LARGE = re.compile(r"the label must be 0 or 1, found '(\d+(\.\d+)?)'")
+
+
+def explained(reason: str) -> str:
+    """Returns the reason of a malformed row, and what to do where its label is a rating, a count or no rate."""
+    found = _TOO_LARGE.search(reason)
+    if found is None or float(found[1]) <= 1:
+        return reason
+    if not float(found[1]).is_integer():
+        return f"{reason}, and a rate has no more clicks than impressions"
+    return f"{reason}: a rating needs a threshold in data.labels; counted clicks need their rate, and data.weight"
+
+
 def _amounts(values: pa.Array, name: str, faults: dict[int, str], label: Label, written: TextNumbers) -> pa.Array:
     """Returns the labels of a task that predicts a number; null for a missing one."""
     wrong: dict[int, str] = {}
