@@ -1,10 +1,15 @@
-"""Paths of a model's versions and their files: <base path>/<integer>/, the layout of TF Serving.
+"""A model's versions and their files: their paths, <base path>/<integer>/ as in TF Serving, and checksums.
+
+TensorFlow checks the weights' checksums but not those of the files that the graph reads, such as vocabularies: a
+damaged vocabulary changes the answers in silence. Without the index of the weights it loads a graph whose requests all
+fail, as for a version that is copied only in part. `check_assets` refuses both.
 
 This module does not import TensorFlow, so commands that only look up a version start at once.
 """
 
 import contextlib
 import enum
+import hashlib
 import json
 import os
 import pathlib
@@ -131,3 +136,47 @@ def find_version(model: pathlib.Path) -> pathlib.Path:
     if version is None:
         raise InputError(f"{model}: no model version here; give DIR of a finished run, or DIR/models/<name>")
     return version
+
+
+def write_checksums(version: pathlib.Path) -> None:
+    """Writes the checksums of the files that the graph reads into the version's assets."""
+    sums = {name: _sum(version / GRAPH_ASSETS / name) for name in _names(version)}
+    asset_path(version, Asset.CHECKSUMS).write_text(json.dumps({"sha256": sums}, indent=1))
+
+
+def check_assets(version: pathlib.Path) -> None:
+    """Compares the files that the graph reads with their checksums, and looks for the index of the weights.
+
+    A version without checksums is not checked.
+
+    Raises:
+        InputError: a file is missing or has changed, or the checksums cannot be read.
+    """
+    path = asset_path(version, Asset.CHECKSUMS)
+    if not path.exists():
+        return
+    try:
+        sums = dict(json.loads(path.read_bytes())["sha256"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: damaged; push the model again") from error
+    index = weights_index(version)
+    if not index.is_file():
+        raise InputError(f"{index}: is missing; push the model again")
+    for name, expected in sums.items():
+        file = version / GRAPH_ASSETS / name
+        try:
+            checksum = _sum(file)
+        except OSError as error:
+            raise InputError(f"{file}: cannot be read ({error.strerror}); push the model again") from error
+        if checksum != expected:
+            raise InputError(f"{file}: differs from what was exported; push the model again")
+
+
+def _names(version: pathlib.Path) -> list[str]:
+    folder = version / GRAPH_ASSETS
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def _sum(path: pathlib.Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
