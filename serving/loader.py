@@ -20,8 +20,7 @@ from tensorflow.python.framework import op_def_registry
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_text_operations
 from ctrpipe.common.sessions import load_session, no_saved_model
-from ctrpipe.serving.checksums import check_assets
-from ctrpipe.serving.layout import check_files, graph_file
+from ctrpipe.serving.layout import check_assets, check_files, graph_file
 
 # The session keeps a graph for each subset of outputs and each set of signatures: at most so many of either.
 _MOST_CALLS = 100

@@ -83,7 +83,7 @@ def test_the_steps_of_the_page_add_a_model(tmp_path):
         done = subprocess.run([sys.executable, *words], cwd=root, env=own, capture_output=True, text=True)
         assert done.returncode == 0, f"{words}\n{done.stdout[-5000:]}\n{done.stderr[-3000:]}"
 
-    run("-m", "ctrpipe.pipeline.training.model_sizes")
+    run("-m", "ctrpipe.pipeline.run.model_sizes")
     [asked] = re.findall(r"^\.venv/bin/python -m pytest (.*) -k \"(.*)\"$", PAGE.read_text(), re.M)
     run("-m", "pytest", *asked[0].split(), "-k", asked[1], "-q", "-x", "-p", "no:cacheprovider")
     run("-m", "ruff", "check", "models/fwfm.py", "models/base/registry.py")

@@ -26,7 +26,7 @@ def models(config: pathlib.Path | None, as_json: bool) -> None:
         table = read_reference()
     else:
         load_tensorflow()
-        from ctrpipe.pipeline.training.model_sizes import measure_models  # lazy: Keras takes 4 s
+        from ctrpipe.pipeline.run.model_sizes import measure_models  # lazy: Keras takes 4 s
 
         table = measure_models(config)
     if as_json:

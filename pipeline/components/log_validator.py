@@ -1,4 +1,4 @@
-"""TFX's ExampleValidator for logs with many columns (see ctrpipe.pipeline.monitoring.anomalies)."""
+"""TFX's ExampleValidator for logs with many columns (see ctrpipe.pipeline.monitoring.faster_tfdv)."""
 
 import os
 from typing import Any
@@ -11,7 +11,7 @@ from tfx.dsl.components.base.executor_spec import ExecutorClassSpec
 from tfx.types.standard_component_specs import SCHEMA_KEY, STATISTICS_KEY
 from tfx.utils import writer_utils
 
-from ctrpipe.pipeline.monitoring.anomalies import validate_statistics
+from ctrpipe.pipeline.monitoring.faster_tfdv import validate_statistics
 
 
 class Executor(executor.Executor):

@@ -33,7 +33,7 @@ class ModelTable:
 
 
 def read_reference() -> ModelTable:
-    """Returns the stored table of the reference features, written by ctrpipe.pipeline.training.model_sizes.
+    """Returns the stored table of the reference features, written by ctrpipe.pipeline.run.model_sizes.
 
     The table is stored because counting builds every model, which takes half a minute. A test compares it with a new
     count.

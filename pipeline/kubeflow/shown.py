@@ -15,8 +15,8 @@ from kfp.dsl import ClassificationMetrics
 
 from ctrpipe.common import metrics
 from ctrpipe.common.files import write_json
-from ctrpipe.pipeline.evaluation.scored_rows import read_scored
 from ctrpipe.pipeline.kubeflow.task import TENSORBOARD
+from ctrpipe.pipeline.report.measured import read_predictions
 
 CURVE_POINTS = 100  # maximum points of a curve, which the metadata of its artifact hold
 CLASSES = ["no click", "click"]
@@ -33,11 +33,8 @@ def classification(predictions: pathlib.Path) -> dict[str, Any]:
     Args:
         predictions: The file of scored rows.
     """
-    scored = read_scored(predictions)
-    task = next(iter(scored.labels))
-    scored = scored.labelled(task)
-    labels, probabilities = scored.labels[task].astype(np.float64), scored.probabilities[task].astype(np.float64)
-    weights = np.ones(len(labels)) if scored.weights is None else scored.weights.astype(np.float64)
+    columns, _ = read_predictions(predictions.read_bytes())
+    labels, probabilities, weights = (columns[name].astype(np.float64) for name in ("label", "probability", "weight"))
     rate = float(np.average(labels, weights=weights))
     shown = ClassificationMetrics(name="classification", uri="", metadata={"threshold": rate})
     clicks, others = metrics.class_weights(labels, weights)

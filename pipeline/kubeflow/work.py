@@ -36,10 +36,8 @@ from ctrpipe.pipeline.kubeflow.task import (
 from ctrpipe.pipeline.run.prepared import joined
 from ctrpipe.pipeline.run.results import finish
 from ctrpipe.pipeline.run.run import resolve
-from ctrpipe.pipeline.run.stored_run import models_of, upload_run, with_newest
+from ctrpipe.pipeline.run.stored_run import models_of, push_newest, upload_run, with_newest
 from ctrpipe.pipeline.run.trained_model import keep_by_version
-from ctrpipe.serving.layout import newest_version
-from ctrpipe.serving.stored import push_version
 
 TFX = "tfx"  # metadata key of an artifact that holds its TFX artifact, as JSON
 STORED = "stored"  # key of a step's arguments: the URL of the run's folder, and the name of its model
@@ -92,9 +90,7 @@ def run_executor(task: Task, executor: str, classes: dict[str, str]) -> None:
             context = executor_class.Context(**common)
         executor_class(context).Do(inputs, outputs, given["exec_properties"])
         if stored and issubclass(executor_class, atomic_pusher.Executor):
-            newest = newest_version(work_folder(stored["url"]) / "models" / stored["model"])
-            if newest is not None:
-                push_version(newest, models_of(stored["url"], stored["model"]))
+            push_newest(stored["url"], stored["model"])
         for name, folder in declared.items():
             _without_links(made[name])
             if shared:

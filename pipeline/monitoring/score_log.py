@@ -9,9 +9,8 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.extras import missing
 from ctrpipe.common.progress import log_announced
 from ctrpipe.common.stores import is_url
-from ctrpipe.serving.scoring.folder import DEAD_LETTER
+from ctrpipe.serving.scoring.folder import DEAD_LETTER, stored_scoring
 from ctrpipe.serving.scoring.score import Compare, ScoreResult, score
-from ctrpipe.serving.scoring.stored import stored_scoring
 
 
 def score_log(

@@ -14,14 +14,13 @@ from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
 
 from ctrpipe.common.processes import Workers
 from ctrpipe.pipeline.monitoring.columns import MOST_SHOWN
-from ctrpipe.pipeline.monitoring.histogram import histograms_on_arrays
+from ctrpipe.pipeline.monitoring.faster_tfdv import RANKED_VALUES, ValueCountsGenerator, histograms_on_arrays
 from ctrpipe.pipeline.monitoring.validation import (
     BasicStatsGenerator,
     CanonicalizeRecordBatch,
     stats_impl,
     tfdv,
 )
-from ctrpipe.pipeline.monitoring.value_counts import RANKED_VALUES, ValueCountsGenerator
 from ctrpipe.transforms.log.payload import PART_ROWS, ROW_GROUP_ROWS, decoded, payload_files, payload_rows, read_payload
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.vectors import as_lists, is_vector

@@ -9,7 +9,7 @@ from ctrpipe.common.command_lines import command_name
 from ctrpipe.common.files import write_text
 from ctrpipe.common.stores import is_url
 from ctrpipe.pipeline.config import RunConfig
-from ctrpipe.serving.client.columns import predict_body
+from ctrpipe.serving.predict_body import predict_body
 from ctrpipe.transforms.log.raw_arrays import raw_arrays
 from ctrpipe.transforms.log.readers import LogReader
 

@@ -1,7 +1,7 @@
-"""Exports a servable of any model on a generated log, in seconds.
+"""Exports a servable of any model in seconds: hardly trained on a generated log, or untrained on a log of one's own.
 
-For benchmarks and trials of serving. The model is hardly trained, so its AUC means nothing. TensorFlow takes 3 s to
-import. It is imported inside a function, after the check that the model exists.
+For benchmarks and trials of serving. The AUC of such a model means nothing. TensorFlow takes 3 s to import. It is
+imported inside a function, after the check that the model exists.
 """
 
 import dataclasses
@@ -16,12 +16,13 @@ from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import atomic_folder, write_json
 from ctrpipe.common.processes import Workers
 from ctrpipe.models.base.registry import check_hyperparameters, model_class
-from ctrpipe.pipeline.config import Model, Training
+from ctrpipe.pipeline.config import Model, RunConfig, Training
+from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.serving.layout import Asset
 from ctrpipe.transforms.features.transform import analyze, transform
 from ctrpipe.transforms.generate import generate
 from ctrpipe.transforms.log.ingest import ingest
-from ctrpipe.transforms.log.payload import payload_files
+from ctrpipe.transforms.log.payload import payload_files, read_payload
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.split import SPLITS
@@ -100,6 +101,28 @@ def make_export(
     with atomic_folder(version) as unfinished:
         export(learner.network, graph, CRITEO, fields, first, unfinished, extra)
     return version
+
+
+def export_untrained(config: RunConfig, log: TransformedLog, version: pathlib.Path) -> None:
+    """Writes a servable of a configuration's model with its initial weights.
+
+    Args:
+        config: The model, the log and the settings of serving.
+        log: The transformed log.
+        version: The version's folder, which must not exist.
+    """
+    # Lazy: TensorFlow takes 4 s, and the model's options are checked before.
+    import tensorflow_transform as tft
+
+    from ctrpipe.pipeline.training.network import build_network
+    from ctrpipe.pipeline.training.text_encoder import with_encoder
+    from ctrpipe.serving.export.export import export
+
+    network = build_network(with_encoder(config.model, config.text), log.feature_map, config.seed)
+    rows = next(read_payload(payload_files(log.payload / "Split-train"), batch_rows=config.serving.warmup_requests))
+    graph = tft.TFTransformOutput(str(log.graph))
+    serving = (config.serving.position, config.serving.encoder_precision)
+    export(network, graph, config.log_spec, log.feature_map, rows, version, {}, *serving)
 
 
 def _hyperparameters(model: str, given: dict[str, Any]) -> dict[str, Any]:

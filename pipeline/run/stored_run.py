@@ -67,6 +67,13 @@ def with_newest(url: str, model_name: str) -> pathlib.Path:
     return folder
 
 
+def push_newest(url: str, model_name: str) -> None:
+    """Writes the newest version in the folder of `with_newest` to the store; does nothing if there is none."""
+    newest = newest_version(work_folder(url) / "models" / model_name)
+    if newest is not None:
+        push_version(newest, models_of(url, model_name))
+
+
 def upload_run(folder: pathlib.Path, url: str, trained: pathlib.Path | None = None) -> None:
     """Writes what the readers of a run need to the store: results, report, malformed rows, and the trained model.
 

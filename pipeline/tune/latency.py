@@ -4,16 +4,11 @@ import pathlib
 import statistics
 import tempfile
 
-import tensorflow_transform as tft
-
 from ctrpipe.common.processes import cores, run_in_new_process
 from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.run.sample_export import export_untrained
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
-from ctrpipe.pipeline.training.network import build_network
-from ctrpipe.pipeline.training.text_encoder import with_encoder
-from ctrpipe.serving.export.export import export
 from ctrpipe.serving.tuning.tune_process import ClientLoad, Setting, measure
-from ctrpipe.transforms.log.payload import payload_files, read_payload
 
 SIGNATURE = "serving_raw"  # a raw row of the log, as clients send it
 ROUNDS, SECONDS = 3, 1.0
@@ -30,14 +25,9 @@ def serving_p99(config: RunConfig, log: TransformedLog, folder: pathlib.Path) ->
         log: The transformed log.
         folder: An existing folder for the export. The export is removed afterwards.
     """
-    model = with_encoder(config.model, config.text)
-    network = build_network(model, log.feature_map, config.seed)
-    rows = next(read_payload(payload_files(log.payload / "Split-train"), batch_rows=config.serving.warmup_requests))
     with tempfile.TemporaryDirectory(dir=folder) as made:
         version = pathlib.Path(made) / "1"
-        graph = tft.TFTransformOutput(str(log.graph))
-        serving = (config.serving.position, config.serving.encoder_precision)
-        export(network, graph, config.log_spec, log.feature_map, rows, version, {}, *serving)
+        export_untrained(config, log, version)
         setting, loads = Setting(cores(), cores(), True), [ClientLoad(rows=1, clients=1)] * ROUNDS
         rounds = run_in_new_process(measure, setting, str(version), SIGNATURE, loads, SECONDS)
     return statistics.median(each.p99_ms for each in rounds)

@@ -11,7 +11,7 @@ import urllib3
 from urllib3 import exceptions
 
 from ctrpipe.common.errors import InputError, one_line
-from ctrpipe.serving.client.columns import is_named, predict_body, read_json, read_output
+from ctrpipe.serving.client.columns import is_named, read_json, read_output
 from ctrpipe.serving.client.label_split import LabelSplit
 from ctrpipe.serving.client.model_client import (
     FIRST_WAIT_SECONDS,
@@ -23,6 +23,7 @@ from ctrpipe.serving.client.model_client import (
     VersionChoice,
     VersionStatus,
 )
+from ctrpipe.serving.predict_body import predict_body
 
 RETRIED = (429, 503)
 _IDLE_CONNECTIONS = 256

@@ -27,11 +27,10 @@ from ctrpipe.models.base.vector_model import VectorModel
 from ctrpipe.models.text.precision import in_precision
 from ctrpipe.serving.assets import Arrays, GoldenRows
 from ctrpipe.serving.calibration import UNCALIBRATED, FittedCalibration
-from ctrpipe.serving.checksums import write_checksums
 from ctrpipe.serving.explained import BASELINE_LOGIT, LOGIT, PREFIX
 from ctrpipe.serving.explained import SIGNATURE as EXPLAIN
 from ctrpipe.serving.export.attributions import Attributions
-from ctrpipe.serving.layout import SAVED_MODEL, Asset, asset_path, make_assets_folder
+from ctrpipe.serving.layout import SAVED_MODEL, Asset, asset_path, make_assets_folder, write_checksums
 from ctrpipe.transforms.features.packed_files import INPUTS
 from ctrpipe.transforms.features.preprocessing import CANDIDATE, CONTEXT
 from ctrpipe.transforms.features.slots import column_of_slot

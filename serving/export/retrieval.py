@@ -19,9 +19,8 @@ from tensorflow_serving.apis.prediction_log_pb2 import PredictionLog
 
 from ctrpipe.common.libraries import load_text_operations
 from ctrpipe.serving.assets import GoldenRows, read_log_spec
-from ctrpipe.serving.checksums import write_checksums
 from ctrpipe.serving.export.export import USER_VECTORS, VECTORS, Tensors, arguments_of, name_inputs, predict_log
-from ctrpipe.serving.layout import ASSETS, SAVED_MODEL, Asset, asset_path
+from ctrpipe.serving.layout import ASSETS, SAVED_MODEL, Asset, asset_path, write_checksums
 
 RETRIEVE, APPROXIMATE = "serving_retrieve", "serving_retrieve_approximate"
 ITEMS, SCORES = "items", "scores"

@@ -1,4 +1,4 @@
-"""The output folder of a batch scoring: its plan, its completed parts, and how to resume it."""
+"""The output folder of a batch scoring: its plan, its completed parts, how to resume it, and its copy in a store."""
 
 import contextlib
 import dataclasses
@@ -9,8 +9,11 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ctrpipe.common import stores
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_json, write_text
+from ctrpipe.common.store_folders import MANIFEST, one_writer, upload, work_folder
+from ctrpipe.common.stores import StoreError
 from ctrpipe.serving.layout import model_files
 from ctrpipe.transforms.log.files import FileState, Range, state_of
 
@@ -267,3 +270,21 @@ def _remove_where_empty(*folders: pathlib.Path) -> None:
     for folder in folders:
         with contextlib.suppress(OSError):
             folder.rmdir()
+
+
+@contextlib.contextmanager
+def stored_scoring(url: str) -> Iterator[pathlib.Path]:
+    """Yields the folder to score into, and writes its files to the store when the block succeeds.
+
+    The folder stays on this machine, so that an interrupted scoring goes on.
+
+    Raises:
+        StoreError: another process writes there, or has, or the store refuses a request or does not answer.
+    """
+    url, folder = url.rstrip("/"), work_folder(url)
+    with one_writer(url):
+        if stores.is_file(stores.join(url, MANIFEST)) and not (folder / SUMMARY).exists():
+            raise StoreError(f"{url}: holds the result of another scoring; choose another --output or remove it")
+        yield folder
+        found = [*folder.glob("part-*.parquet"), *folder.glob(f"{DEAD_LETTER}/*"), folder / SUMMARY]
+        upload(folder, url, [path.relative_to(folder).as_posix() for path in found])

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from ctrpipe.common.errors import InputError, NotFiniteError, one_line
-from ctrpipe.models.base.feature_map import NumberTask
 from ctrpipe.serving.assets import GoldenRows, read_feature_map, read_log_spec
 from ctrpipe.serving.explained import BASELINE_LOGIT, LOGIT, attributions
 from ctrpipe.serving.explained import SIGNATURE as EXPLAIN
@@ -37,7 +36,8 @@ def check_servable(version: pathlib.Path) -> float:
             "--xla_cpu_compilation_enabled; take jit_compile=True out of the model"
         )
     numbers = read_feature_map(version).numbers_by_task
-    tasks = list(numbers)
+    scales = {task: None if number is None else number.scale for task, number in numbers.items()}
+    tasks = list(scales)
     try:
         servable = Servable(version)
         replay_warmup(ServedVersion("", 0, servable), version)
@@ -64,7 +64,7 @@ def check_servable(version: pathlib.Path) -> float:
                         f"{version}: {signature} answers a row of its own log with NaN or infinity",
                         "lower training.learning_rate, or set training.gradient_clip_norm, and train again",
                     )
-                worst = max(worst, _difference(outputs[task], expected[signature][:, index], numbers[task]))
+                worst = max(worst, _difference(outputs[task], expected[signature][:, index], scales[task]))
     finally:
         servable.close()
     if not worst <= golden.tolerance:
@@ -72,9 +72,13 @@ def check_servable(version: pathlib.Path) -> float:
     return worst
 
 
-def _difference(answered: np.ndarray, expected: np.ndarray, number: NumberTask | None) -> float:
-    """Returns the largest difference of a task's answers; of numbers, in units of the number or of the task's scale."""
-    unit = 1.0 if number is None else np.maximum(number.scale, np.abs(expected))
+def _difference(answered: np.ndarray, expected: np.ndarray, scale: float | None) -> float:
+    """Returns the largest difference of a task's answers.
+
+    The difference of numbers is divided by the number or by the task's scale, whichever is larger. Probabilities have
+    no scale.
+    """
+    unit = 1.0 if scale is None else np.maximum(scale, np.abs(expected))
     return float((np.abs(answered - expected) / unit).max())
 
 

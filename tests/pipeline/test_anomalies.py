@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
-from ctrpipe.pipeline.monitoring import anomalies
-from ctrpipe.pipeline.monitoring.anomalies import validate_statistics
+from ctrpipe.pipeline.monitoring import faster_tfdv
+from ctrpipe.pipeline.monitoring.faster_tfdv import validate_statistics
 from ctrpipe.pipeline.monitoring.validation import tfdv
 
 FAR, NEAR = 1.0, 0.0
@@ -47,7 +47,7 @@ def schema() -> schema_pb2.Schema:
 
 @pytest.mark.parametrize("size", [1, 3, 100])
 def test_anomalies_are_those_of_tfdv(found, schema, size, monkeypatch):
-    monkeypatch.setattr(anomalies, "GROUP_COLUMNS", size)
+    monkeypatch.setattr(faster_tfdv, "GROUP_COLUMNS", size)
     ours, theirs = validate_statistics(found, schema), tfdv.validate_statistics(found, schema)
     assert {"new", "n1", "n3", "n4", "t2"} <= set(theirs.anomaly_info)
     assert dict(ours.anomaly_info) == dict(theirs.anomaly_info) and ours == theirs
@@ -55,7 +55,7 @@ def test_anomalies_are_those_of_tfdv(found, schema, size, monkeypatch):
 
 @pytest.mark.parametrize("size", [2, 100])
 def test_distances_from_another_log_are_those_of_tfdv(found, schema, size, monkeypatch):
-    monkeypatch.setattr(anomalies, "GROUP_COLUMNS", size)
+    monkeypatch.setattr(faster_tfdv, "GROUP_COLUMNS", size)
     other = statistics(log(FAR))
     ours, theirs = (
         check(found, schema, previous_statistics=other) for check in (validate_statistics, tfdv.validate_statistics)

@@ -13,10 +13,10 @@ from tfx.types.standard_artifacts import Examples, ExamplesDiff, ExampleStatisti
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.exit_codes import BLOCKED
 from ctrpipe.common.processes import Workers
+from ctrpipe.common.significance import cumulated_differ, shares_differ
 from ctrpipe.pipeline.components.drift_check import DriftCheck, DriftGate, DriftSettings
 from ctrpipe.pipeline.components.log_statistics_gen import LogStatisticsGen
 from ctrpipe.pipeline.config import Monitoring
-from ctrpipe.pipeline.monitoring.chance import cumulated_differ, shares_differ
 from ctrpipe.pipeline.monitoring.drift import compare_logs
 from ctrpipe.transforms.log.described_files import describe_file, states_of, write_states
 from ctrpipe.transforms.log.files import FileState

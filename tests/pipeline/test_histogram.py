@@ -7,7 +7,7 @@ from tfx_bsl import sketches
 
 from ctrpipe.common.processes import Workers
 from ctrpipe.pipeline.monitoring import statistics, validation
-from ctrpipe.pipeline.monitoring.histogram import generate_equi_width_histogram, histograms_on_arrays
+from ctrpipe.pipeline.monitoring.faster_tfdv import generate_equi_width_histogram, histograms_on_arrays
 from ctrpipe.transforms.log.payload import PayloadWriter, payload_files
 
 RANDOM = np.random.default_rng(7)
@@ -55,7 +55,7 @@ def test_tfdv_computes_so_inside_the_block_alone():
 
 def test_statistics_have_it(tmp_path, monkeypatch):
     calls = []
-    monkeypatch.setattr("ctrpipe.pipeline.monitoring.histogram.generate_equi_width_histogram", counted(calls))
+    monkeypatch.setattr("ctrpipe.pipeline.monitoring.faster_tfdv.generate_equi_width_histogram", counted(calls))
     with PayloadWriter(tmp_path, "part", pa.schema({"n": pa.float32()})) as writer:
         writer.write(pa.RecordBatch.from_pydict({"n": pa.array([1.0, 2, 4], pa.float32())}))
     statistics.generate_statistics({"log": payload_files(tmp_path)}, 10, 0, Workers(processes=1))

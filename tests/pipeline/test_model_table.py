@@ -9,8 +9,8 @@ import yaml
 from ctrpipe.common.errors import InputError
 from ctrpipe.models.base.registry import available
 from ctrpipe.pipeline.config.model_table import read_reference
-from ctrpipe.pipeline.training import model_sizes
-from ctrpipe.pipeline.training.model_sizes import measure_models, measure_reference
+from ctrpipe.pipeline.run import model_sizes
+from ctrpipe.pipeline.run.model_sizes import measure_models, measure_reference
 from tests.e2e.small_run import call, one_line
 
 CONFIG = {
@@ -45,14 +45,14 @@ def test_sizes_of_the_reference_are_those_of_the_equations():
 def test_the_kept_reference_names_every_model_and_option():
     kept = {row["name"]: (row["paper"], row["description"], row["options"]) for row in read_reference().models}
     known = {info.name: (info.paper, info.description, json.loads(json.dumps(info.options))) for info in available()}
-    assert kept == known, "run `python -m ctrpipe.pipeline.training.model_sizes`"
+    assert kept == known, "run `python -m ctrpipe.pipeline.run.model_sizes`"
 
 
 @pytest.mark.large(like="tests/pipeline/test_model_table.py::test_the_kept_reference_names_every_model_and_option")
 @pytest.mark.slow
 def test_the_kept_reference_is_what_the_models_are():
     assert read_reference().to_json() == measure_reference().to_json(), (
-        "run `python -m ctrpipe.pipeline.training.model_sizes`"
+        "run `python -m ctrpipe.pipeline.run.model_sizes`"
     )
 
 

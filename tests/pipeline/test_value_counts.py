@@ -6,7 +6,7 @@ import pytest
 from tfx_bsl.sketches import KmvSketch, MisraGriesSketch
 
 from ctrpipe.pipeline.monitoring import validation
-from ctrpipe.pipeline.monitoring.value_counts import RANKED_VALUES, ValueCountsGenerator, estimate
+from ctrpipe.pipeline.monitoring.faster_tfdv import RANKED_VALUES, ValueCountsGenerator, estimate
 
 
 def named(found):

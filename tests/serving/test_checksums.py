@@ -9,8 +9,7 @@ import pytest
 import tensorflow as tf
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.serving.checksums import write_checksums
-from ctrpipe.serving.layout import Asset, asset_path, make_assets_folder
+from ctrpipe.serving.layout import Asset, asset_path, make_assets_folder, write_checksums
 from ctrpipe.serving.loader import Servable
 
 

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.serving.client.columns import predict_body, read_json, read_output, to_arrays
+from ctrpipe.serving.client.columns import read_json, read_output, to_arrays
+from ctrpipe.serving.predict_body import predict_body
 
 NAN = float("nan")
 

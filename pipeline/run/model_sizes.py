@@ -1,6 +1,6 @@
 """The sizes of all models, counted by building each of them.
 
-After a model or an option has changed, `python -m ctrpipe.pipeline.training.model_sizes` rewrites the kept table,
+After a model or an option has changed, `python -m ctrpipe.pipeline.run.model_sizes` rewrites the kept table,
 pipeline/config/model_table.json.
 """
 
