@@ -1,5 +1,7 @@
 """Tables for the terminal. Text from a log is printed literally: control characters and markup have no effect."""
 
+from collections.abc import Sequence
+
 import rich.cells
 import rich.console
 import rich.table
@@ -8,6 +10,8 @@ import rich.text
 from ctrpipe.common.printable import printable
 
 TABLE_WIDTH = 160  # used if the output is not a terminal
+_MOST_BLOCKS = 3  # rows of a table that may become a block each
+_INTERVAL = "95%"  # how the header of a column ends that belongs to the one before it
 _FOLDED = 32  # characters of a column from which its cells may be broken into lines, between words
 
 
@@ -28,20 +32,80 @@ def add_row(table: rich.table.Table, *cells: str) -> None:
 
 
 def print_table(terminal: rich.console.Console, table: rich.table.Table) -> None:
-    """Prints a table of texts. One that is too wide for the terminal becomes a block of lines for each row.
+    """Prints a table of texts. One that is too wide for the terminal becomes several below each other, or blocks.
 
-    A line of a block is a column's name and the row's value. In a table that is squeezed into the terminal, numbers and
-    names would be broken in their middle.
+    Each of the several tables has the first column, and none has a column without a value. A table of few rows becomes
+    a block of lines for each row, with a column's name and the row's value in a line. In a table that is squeezed into
+    the terminal, numbers and names would be broken in their middle.
     """
     columns = [[_plain(terminal, cell) for cell in column.cells] for column in table.columns]
     headers = [_plain(terminal, column.header) for column in table.columns]
     widths = [
-        max(rich.cells.cell_len(line) for text in (header, *cells) for line in text.splitlines() or [""])
+        min(_FOLDED, max(rich.cells.cell_len(line) for text in (header, *cells) for line in text.splitlines() or [""]))
         for header, cells in zip(headers, columns, strict=True)
     ]
-    if sum(min(width, _FOLDED) for width in widths) + 3 * len(widths) + 1 <= terminal.width:
+    if _width(widths) <= terminal.width:
         terminal.print(table)
         return
+    told = [place for place, cells in enumerate(columns) if place == 0 or set(cells) - {"", "-"}]
+    parts = _parts(headers, widths, told, terminal.width)
+    if parts and table.row_count > _MOST_BLOCKS:
+        if table.title:
+            terminal.print(table.title, style="italic")
+        for part in parts:
+            terminal.print(_with_columns(table, part))
+    else:
+        _print_blocks(terminal, table, headers, columns)
+    if table.caption:
+        terminal.print(table.caption)
+
+
+def _width(widths: Sequence[int]) -> int:
+    """Returns the width of a table with columns of these widths."""
+    return sum(widths) + 3 * len(widths) + 1
+
+
+def _parts(names: Sequence[str], widths: Sequence[int], told: Sequence[int], most: int) -> list[list[int]]:
+    """Returns the columns of tables that fit, each with the first column; none if that is impossible.
+
+    An interval stays beside its value.
+
+    Args:
+        names: The headers of all columns.
+        widths: Their widths.
+        told: The columns that say something, the first one among them.
+        most: The width of the terminal.
+    """
+    together: list[list[int]] = []
+    for column in told[1:]:
+        if together and names[column].endswith(_INTERVAL):
+            together[-1].append(column)
+        else:
+            together.append([column])
+    parts: list[list[int]] = []
+    for some in together:
+        if parts and _width([widths[column] for column in [*parts[-1], *some]]) <= most:
+            parts[-1] += some
+        else:
+            parts.append([0, *some])
+    return parts if all(_width([widths[column] for column in part]) <= most for part in parts) else []
+
+
+def _with_columns(table: rich.table.Table, chosen: Sequence[int]) -> rich.table.Table:
+    """Returns a table with some of the columns of another one, without its title."""
+    part = rich.table.Table()
+    for column in (table.columns[place] for place in chosen):
+        part.add_column(column.header, justify=column.justify, style=column.style, overflow=column.overflow)
+    cells = [list(table.columns[place].cells) for place in chosen]
+    for row, values in zip(table.rows, zip(*cells, strict=True), strict=True):
+        part.add_row(*values, style=row.style, end_section=row.end_section)
+    return part
+
+
+def _print_blocks(
+    terminal: rich.console.Console, table: rich.table.Table, headers: Sequence[str], columns: Sequence[Sequence[str]]
+) -> None:
+    """Prints a block of lines for each row of a table."""
     names = [" ".join(header.split()) for header in headers]
     indent = max(map(rich.cells.cell_len, names)) + 4
     if table.title:
@@ -57,8 +121,6 @@ def print_table(terminal: rich.console.Console, table: rich.table.Table) -> None
             if value.strip():
                 block.add_row(rich.text.Text(f"  {name}"), rich.text.Text(value), style=style)
         terminal.print(block)
-    if table.caption:
-        terminal.print(table.caption)
 
 
 def _plain(terminal: rich.console.Console, cell: rich.console.RenderableType) -> str:

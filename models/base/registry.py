@@ -94,6 +94,7 @@ _MODELS = {
 }
 _OWN = re.compile(r"[\w.]+:\w+")
 # Hyperparameters that may also be None.
+_BESIDE = ("name", "encoder")  # what a configuration's section of a model holds beside the hyperparameters
 _OPTIONAL = ("top_k", "rank", "qk_rank", "v_rank")
 # Hyperparameters that may also be a list with a value per hidden layer.
 _PER_LAYER = ("dropout",)
@@ -164,7 +165,7 @@ def check_values(name: str, options: Mapping[str, Any], hyperparameters: Mapping
     """
     for key, value in hyperparameters.items():
         if key not in options:
-            raise ValueError(f"{name} has no hyperparameter {_suggest(key, options)}")
+            raise ValueError(f"{name} has no hyperparameter {_suggest(key, options, _BESIDE)}")
         allowed = key in _OPTIONAL and (value is None or _fits(value, 1))
         allowed |= key in _PER_LAYER and _fits(value, [0.0])
         if not allowed and not _fits(value, options[key]):
@@ -297,8 +298,9 @@ def _name_now(old: str) -> str:
     return base if part == "models" and module and importlib.util.find_spec(base) else f"ctrpipe.{old}"
 
 
-def _suggest(name: str, known: Iterable[str]) -> str:
+def _suggest(name: str, known: Iterable[str], beside: Iterable[str] = ()) -> str:
+    """Returns the name with the one that may be meant, of the known ones or those beside them, or all known ones."""
     names = list(known)
-    near = nearest_name(name, names)
+    near = nearest_name(name, [*names, *beside])
     hint = f"did you mean '{near}'?" if near is not None else f"known: {', '.join(sorted(names))}"
     return f"'{name}'; {hint}"

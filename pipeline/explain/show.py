@@ -3,7 +3,7 @@
 from typing import Any
 
 from ctrpipe.common.printable import printable
-from ctrpipe.common.terminal import add_row, console, titled
+from ctrpipe.common.terminal import add_row, console, print_table, titled
 from ctrpipe.pipeline.explain.importance import ALPHA
 
 SHOWN_PAIRS = 10
@@ -20,7 +20,7 @@ def print_explanation(explanation: dict[str, Any]) -> None:
     for one in explanation["columns"]:
         add_row(columns, one["name"], *_loss(one["log_loss"]), *_loss(one["auc"]), _p(one["p_value"]))
     terminal = console()
-    terminal.print(columns)
+    print_table(terminal, columns)
     if explanation["unused"]:
         print(printable(f"Not in use, though in the log they act with another: {', '.join(explanation['unused'])}"))
     together = sum(one["interplay"]["p_value"] < ALPHA for one in explanation["pairs"])
@@ -44,7 +44,7 @@ def print_explanation(explanation: dict[str, Any]) -> None:
             "-" if one["picked"] is None else f"{one['picked']:.1%}",
             "-" if one["strength"] is None else f"{one['strength']:.3g}",
         )
-    terminal.print(pairs)
+    print_table(terminal, pairs)
     for one in explanation["rank_correlations"]:
         print(f"Rank correlation of {one['first']} and {one['second']}, {one['pairs']} pairs: {one['spearman']:+.2f}")
     if explanation["pruned"]:
@@ -63,7 +63,7 @@ def print_explanation(explanation: dict[str, Any]) -> None:
         rates = [f"{one[key]:.4f}" for key in ("rate_of_first", "rate_of_second", "rate_of_both")]
         add_row(values, one["where"], f"{one['rows']:,}", f"{one['complementarity']:.6f}", *rates)
     if explanation["values"]:
-        terminal.print(values)
+        print_table(terminal, values)
 
 
 def _print_pruned(pruned: dict[str, Any]) -> None:

@@ -3,7 +3,7 @@
 import math
 
 from ctrpipe.common.printable import printable
-from ctrpipe.common.terminal import add_row, console, titled
+from ctrpipe.common.terminal import add_row, console, print_table, titled
 from ctrpipe.pipeline.explain.explained_row import RowExplained
 
 BAR = 24  # characters of the longest bar
@@ -28,7 +28,7 @@ def print_row(row: RowExplained, line: str) -> None:
     calibrated = f", {before:.4f} before its calibration" if abs(before - row.probability) > NOTED_CALIBRATION else ""
     print(printable(f"{line}: probability {row.probability:.4f}{calibrated}; {logits}; {name}"))
     terminal = console()
-    terminal.print(table)
+    print_table(terminal, table)
     if row.jumps is not None and abs(row.jumps) > NOTED_JUMPS:
         print(f"{row.jumps:+.4f} of it jumps, where the model picks; that is dealt to the columns that move there")
     if row.tokens:
@@ -38,7 +38,7 @@ def print_row(row: RowExplained, line: str) -> None:
         largest = max(abs(token.logit) for token in row.tokens) or 1
         for token in row.tokens:
             add_row(tokens, token.token, f"{token.logit:+.4f}", _bar(token.logit, largest))
-        terminal.print(tokens)
+        print_table(terminal, tokens)
 
 
 def _bar(value: float, largest: float) -> str:

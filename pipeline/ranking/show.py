@@ -7,7 +7,7 @@ from ctrpipe.common.charts import Chart, Line, chart_svg
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_json, write_text
 from ctrpipe.common.pages import template
-from ctrpipe.common.terminal import add_row, console, titled
+from ctrpipe.common.terminal import add_row, console, print_table, titled
 
 
 def print_ranking(ranking: dict[str, Any]) -> None:
@@ -24,7 +24,7 @@ def print_ranking(ranking: dict[str, Any]) -> None:
             at = side["at"][str(k)]
             cells += [f"{at['hit_rate']:.4f}", f"{at['ndcg']:.4f}", f"{at['ecs']:.1f}", f"{at['take_rate']:.4f}"]
         add_row(table, name, *cells)
-    console().print(table)
+    print_table(console(), table)
     strata = titled(f"By popularity, in the {ranking['popularity_of']}: about a third of the events each")
     for name in ("item", "lists", *(f"{metric}@{k}, {side}" for k, metric, side in _columns(ranking))):
         strata.add_column(name)
@@ -32,7 +32,7 @@ def print_ranking(ranking: dict[str, Any]) -> None:
     for name, model in ranking["sides"]["model"]["strata"][last].items():
         cells = [f"{ranking['sides'][side]['strata'][str(k)][name][_KEYS[m]]:.4f}" for k, m, side in _columns(ranking)]
         add_row(strata, name, f"{model['lists']:,}", *cells)
-    console().print(strata)
+    print_table(console(), strata)
     if ranking["left_out"]:
         print(f"{ranking['left_out']:,} lists are left out: all of their candidates have one label")
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from ctrpipe.common.figures import style, write_svg
 from ctrpipe.common.files import write_json
 from ctrpipe.common.significance import quantile
-from ctrpipe.common.terminal import add_row, console, titled
+from ctrpipe.common.terminal import add_row, console, print_table, titled
 from ctrpipe.pipeline.replay.run import MEASURED
 
 Results = Sequence[dict[str, Any]]
@@ -134,7 +134,7 @@ def print_replay(results: Results) -> None:
     table.add_section()
     add_row(table, "mean; CPU in all", *(cell for policy in policies for cell in _cells(every[policy])))
     shown = console()
-    shown.print(table)
+    print_table(shown, table)
     for row in differences(results):
         interval = "" if row["low"] is None else f" ({row['low']:+.4f} .. {row['high']:+.4f}, 95%)"
         cost = "" if row["cpu_share"] is None else f", for {row['cpu_share']:.0%} of its CPU seconds"

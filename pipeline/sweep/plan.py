@@ -10,6 +10,7 @@ import pydantic
 import yaml
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.progress import announce
 from ctrpipe.models.base.registry import model_class
 from ctrpipe.pipeline.config import Model, RunConfig, Source, as_settings, load_config, path_of, read_yaml
@@ -211,8 +212,10 @@ def _points(
     keys = list(group.grid)
     fixed = [setting.partition("=")[0] for setting in settings]
     for key in keys + list(group.set):
-        if key.split(".")[0] not in VARIABLE:
-            raise InputError(f"point '{group.name}': {key}: only model and training may differ between points")
+        section, dot, rest = key.partition(".")
+        if section not in VARIABLE:
+            near = did_you_mean(section, VARIABLE).replace("?", f"{dot}{rest}?")
+            raise InputError(f"point '{group.name}': {key}: only model and training may differ between points{near}")
         whole = next((name for name in fixed if f"{key}.".startswith(f"{name}.")), None)
         if key in keys and whole:
             raise InputError(f"--set {whole}: the sweep varies {key}; leave one of the two out")

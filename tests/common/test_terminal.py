@@ -49,3 +49,32 @@ def test_long_sentences_are_folded_in_a_table():
     terminal = rich.console.Console(file=io.StringIO(), width=60)
     print_table(terminal, table)
     assert "│ price  │ a sentence that" in terminal.file.getvalue()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_wide_table_of_many_rows_becomes_several_tables_that_fit(width):
+    table = rich.table.Table(title="pairs")
+    for name in ("pair", "together", "by chance, 95%", "picked", "loss", "95%", "what moved most"):
+        table.add_column(name)
+    rows = [[f"a x b{n}", "+0.04781", "-0.08072 .. +0.06756", "-", "+0.1", "+0.0 .. +0.2", f"up {n}"] for n in range(9)]
+    for row in rows:
+        table.add_row(*row)
+    terminal = rich.console.Console(file=io.StringIO(), width=width)
+    print_table(terminal, table)
+    lines = terminal.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert max(map(len, lines)) <= width and lines[0].strip() == "pairs"
+    shown = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if line.startswith("│")]
+    for row in rows:
+        cells = [each[1:] for each in shown if each[0] == row[0]]
+        assert sum(cells, []) == [cell for cell in row[1:] if cell != "-"]  # whole, and the empty column is left out
+    together = [line for line in lines if "┃" in line and "95%" in line]
+    assert all(("by chance" in line) == ("together" in line) for line in together)
+
+
+def test_a_first_column_that_leaves_no_room_makes_blocks():
+    table = rich.table.Table("where", "a", "b")
+    for number in range(6):
+        table.add_row(f"a long name of a row, {number}", "+0.04781 .. +0.06756", "x")
+    terminal = rich.console.Console(file=io.StringIO(), width=40)
+    print_table(terminal, table)
+    assert "  a  " in terminal.file.getvalue() and "│" not in terminal.file.getvalue()  # type: ignore[attr-defined]

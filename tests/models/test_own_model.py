@@ -7,7 +7,14 @@ import textwrap
 import numpy as np
 import pytest
 
-from ctrpipe.models.base.registry import check_hyperparameters, create, derives_from, model_class, source_of
+from ctrpipe.models.base.registry import (
+    check_hyperparameters,
+    check_values,
+    create,
+    derives_from,
+    model_class,
+    source_of,
+)
 from tests.models.small_models import batch, feature_map
 
 SOURCE = """
@@ -141,3 +148,10 @@ def test_a_changed_source_is_another_training(own, tmp_path):
     source.write_text(source.read_text().replace("self.factor *", "2 * self.factor *"))
     after, still_lr = fingerprints()
     assert after != before and still_lr == lr
+
+
+def test_a_key_of_the_section_is_named_beside_the_hyperparameters():
+    with pytest.raises(ValueError, match="lr has no hyperparameter 'nam'; did you mean 'name'[?]"):
+        check_values("lr", {"l2": 0.0}, {"nam": "fm"})
+    with pytest.raises(ValueError, match="lr has no hyperparameter 'x'; known: l2"):
+        check_values("lr", {"l2": 0.0}, {"x": 1})

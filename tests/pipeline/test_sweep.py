@@ -107,6 +107,7 @@ def test_a_file_has_rows_that_are_no_product(config):
         ((), ("model.dropout=",), "expected KEY=VALUE"),
         ((), ("model.dropout=[0.1",), "not valid YAML"),
         ((), ("data.max_bad_row_rate=0.1,0.2",), "only model and training may differ"),
+        ((), ("modell.top_k=1,2",), "between points; did you mean model.top_k[?]"),
         ((), ("training.epoch=1,2",), "training.epoch: unknown key"),
         ((), ("model.name=mlp,mlpp",), "did you mean 'mlp'"),
         (("model.dropout=0.1",), ("model.dropout=0.2,0.3",), "leave one of the two out"),
