@@ -71,7 +71,7 @@ def model_files(version: pathlib.Path) -> list[pathlib.Path]:
 
 
 def weights_index(version: pathlib.Path) -> pathlib.Path:
-    """Returns the path of the list of a version's weights, without which TensorFlow loads none."""
+    """Returns the path of the index of a version's weights. Without the index TensorFlow loads no weights."""
     return version / _WEIGHTS / "variables.index"
 
 

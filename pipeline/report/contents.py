@@ -89,7 +89,7 @@ def settings_of(config: str) -> dict[str, Any]:
 
 
 def log_text(files: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the names of the log's files: all of a few, the first and the last of many."""
+    """Returns the names of the log's files; of many files, the first and the last."""
     names = [pathlib.PurePath(file["path"]).name for file in files]
     if len(names) > MOST_FILES:
         return f"{names[0]} to {names[-1]}, {len(names):,} files"
@@ -125,7 +125,7 @@ def span_of_test(parts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def data_warnings(statistics: Mapping[str, Any]) -> list[str]:
-    """Returns what of the log deserves a look before the metrics, without a final period."""
+    """Returns the warnings about the log that a reader needs before the metrics, without a final period."""
     texts = []
     if names := list(dict.fromkeys(anomaly["column"] for anomaly in statistics["anomalies"])):
         more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
