@@ -26,7 +26,7 @@ def check_loss(model: str, loss: float, when: str) -> None:
 def check_predictions(
     name: str, predictions: np.ndarray, split: str, when: str = "", in_order: bool = True, advice: str = SMALLER_STEPS
 ) -> None:
-    """Raises NotFiniteError if a prediction is not finite; it names the first such row, unless all are so.
+    """Raises NotFiniteError if a prediction is not finite. It names the first such row, unless no prediction is finite.
 
     Args:
         name: The name of the model.

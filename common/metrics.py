@@ -237,7 +237,7 @@ def rmse(labels: np.ndarray, numbers: np.ndarray, weights: Weights = None) -> fl
 
 
 def mae(labels: np.ndarray, numbers: np.ndarray, weights: Weights = None) -> float | None:
-    """Returns the mean absolute difference of predicted numbers, in their unit."""
+    """Returns the mean absolute error of predicted numbers, in their unit."""
     labels, numbers, weights = labelled(labels, numbers, weights)
     return mean(np.abs(np.asarray(numbers, np.float64) - labels), weights)
 

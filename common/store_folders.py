@@ -172,7 +172,7 @@ def _put_in_place(unfinished: pathlib.Path, folder: pathlib.Path) -> None:
 
 
 def fetch_below(url: str, folder: pathlib.Path) -> None:
-    """Copies the objects below a URL into a folder, those that are not there in their size. Raises as `download`."""
+    """Downloads the objects below a URL that the folder lacks, or has in another size. Raises as `download`."""
     root = url.rstrip("/")
     for each, size in stores.objects_below(root):
         path = folder / each[len(root) + 1 :]

@@ -67,7 +67,7 @@ class _Bar:
         self._lock = threading.Lock()  # threads of the function report progress too
 
     def update(self, update: Update) -> None:
-        """Shows an update, unless it is one of many in a moment."""
+        """Draws an update. Skips one without a line that follows another too soon."""
         with self._lock:
             if update.steps is not None:
                 self._steps, self._share = update.steps, None

@@ -162,7 +162,7 @@ def write_frame(frame: Any, folder: pathlib.Path) -> pathlib.Path:
 
 
 def as_given(text: str) -> str:
-    """Returns a message with "the DataFrame" in place of the file in which a table is saved. Its user gave no file."""
+    """Returns a message with "the DataFrame" in place of the file that stores the table, which the user never named."""
 
     def named(found: re.Match[str]) -> str:
         day, row = found.groups()

@@ -56,7 +56,7 @@ class Retrieval(Result):
 
     @in_one_line
     def plot(self) -> "Figure":
-        """Plots the mean score by the place of the item."""
+        """Plots the mean score by rank."""
         # Lazy: matplotlib takes 0.4 s.
         from ctrpipe.common.charts import Chart, Line, chart_figure
 

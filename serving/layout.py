@@ -95,7 +95,7 @@ def check_run(run: pathlib.Path) -> None:
 
 
 def weights_index(version: pathlib.Path) -> pathlib.Path:
-    """Returns the path of the list of a version's weights, without which TensorFlow loads none."""
+    """Returns the path of the index of a version's weights. Without the index TensorFlow loads no weights."""
     return version / _WEIGHTS / "variables.index"
 
 

@@ -75,7 +75,7 @@ def fetch_newest(base: str, folder: pathlib.Path) -> None:
 
 
 def push_version(version: pathlib.Path, base: str) -> None:
-    """Writes a version to a store, where it appears whole. One that is there already is not written again.
+    """Uploads a version to a store, where it appears whole. Does nothing if the version is there already.
 
     Raises:
         StoreError: another process pushes, or has pushed a later version or another one of this number, or the store

@@ -129,7 +129,7 @@ class HistoryModel(CTRModel):
         return join_rows([some if some.shape[1] == 1 else ops.sum(some, axis=1, keepdims=True) for some in slots])
 
     def beside(self, pooled: list[Tensor], rows: Tensor, inputs: Inputs) -> Tensor:
-        """Returns other fields' embeddings, dense features and pooled histories concatenated, (batch_size, width)."""
+        """Concatenates other fields' embeddings, dense features and pooled histories, (batch_size, width)."""
         return ops.concatenate([self.flatten(self.other_rows(rows), inputs), *pooled], axis=1)
 
 

@@ -15,7 +15,7 @@ EPSILON = 1e-5
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class WukongLayer(keras.layers.Layer):
-    """Maps embeddings to as many new ones of products and of linear combinations, with a residual.
+    """Maps embeddings to as many new ones, made of products and linear combinations, and adds a residual.
 
     `output = LayerNorm([FMB(X); LCB(X)] + R X)`. `FMB(X) = relu(MLP(LayerNorm(X (Xᵀ Y))))`, reshaped to embeddings,
     with a matrix Y of `rank` columns. `LCB(X) = W X`. R is the identity if the number of embeddings stays the same.

@@ -91,5 +91,5 @@ def _files_like(first: list[str], words: list[str]) -> list[str]:
 
 
 def pattern_order(_context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Puts files that the shell has listed for a pattern in the order of the numbers in their names; a callback."""
+    """Sorts the files that the shell lists for a pattern by the numbers in their names; a click callback."""
     return tuple(in_pattern_order(names))

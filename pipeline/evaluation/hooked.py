@@ -41,7 +41,7 @@ class JudgedRows:
 def judged_rows(
     scored: ScoredRows, probabilities: np.ndarray, last: np.ndarray | None, metrics: dict[str, Any]
 ) -> JudgedRows:
-    """Returns what a hook gets.
+    """Returns the argument of a hook.
 
     Args:
         scored: The test rows.

@@ -52,7 +52,7 @@ class SliceCalibrations:
 
     @property
     def calibrations(self) -> Floats:
-        """Expected by observed clicks; infinite without clicks."""
+        """Expected clicks divided by observed clicks; infinite without clicks."""
         observed = np.where(self.observed > 0, self.observed, 1.0)
         return np.asarray(np.where(self.observed > 0, self.expected / observed, np.inf))
 

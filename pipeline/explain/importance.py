@@ -115,7 +115,7 @@ class Permuter:
         return self._whole.log_loss.value
 
     def importance(self, name: str, columns: Sequence[str]) -> Importance:
-        """Returns the importance of some columns, permuted together. Takes `repeats` scorings."""
+        """Returns the importance of some columns, permuted together. Scores the rows `repeats` times."""
         asked = [self._without(columns, repeat) for repeat in range(self._repeats)]
         self._permuted[tuple(columns)] = asked
         losses = {

@@ -76,7 +76,7 @@ class Argo:
 
 
 def tell_causes(host: Host, run_id: str, steps: list[Step], say: Callable[[str], None]) -> dict[str, Cause]:
-    """Reports why each of these failed steps has failed, once, and returns it by the step's name."""
+    """Reports once why each of these steps failed, and returns the causes by the step's name."""
     argo = Argo(host, run_id)
     causes = {}
     for step in steps:

@@ -169,7 +169,7 @@ def step_names(nodes: list[Node]) -> list[str]:
 
 
 def check_steps(config: RunConfig, names: list[str]) -> None:
-    """Checks that every step with resources of its own is one of these. Raises InputError if not."""
+    """Raises InputError if the configuration gives resources to a step that is not one of these."""
     absent = sorted(set(config.kubeflow.resources) - {DEFAULT, *names})
     if absent:
         raise InputError(f"kubeflow.resources: {', '.join(absent)} is not a step; the steps are {', '.join(names)}")

@@ -105,7 +105,7 @@ class RunSteps:
         return not any(task.state in UNSETTLED for task in self._tasks)
 
     def pending(self) -> list[tuple[str, str, tuple[str, ...]]]:
-        """Returns the id, the step's name and the nodes of each task that waits for its start."""
+        """Returns the id, the step's name and the nodes of each task that has not started."""
         waiting = []
         for task in self._tasks:
             if task.state == "PENDING":

@@ -35,7 +35,7 @@ class SharedFolder:
         self.path = path
 
     def fetch(self, wanted: Callable[[str], bool] = lambda _: True) -> None:
-        """Brings the files whose names, relative to the folder, are wanted. On a volume they are there."""
+        """Downloads the files whose name, relative to the folder, is wanted. A volume has them already."""
 
     def fetch_below(self, places: Iterable[pathlib.Path]) -> None:
         """Brings these files and folders, of those that are in the folder, and what the folders hold."""

@@ -91,7 +91,7 @@ def settings_of(config: str) -> dict[str, Any]:
 
 
 def log_text(files: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the names of the log's files: all of a few, the first and the last of many."""
+    """Returns the names of the log's files; of many files, the first and the last."""
     names = [pathlib.PurePath(file["path"]).name for file in files]
     if len(names) > MOST_FILES:
         return f"{names[0]} to {names[-1]}, {len(names):,} files"
@@ -127,7 +127,7 @@ def span_of_test(parts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def data_warnings(statistics: Mapping[str, Any]) -> list[str]:
-    """Returns what of the log deserves a look before the metrics, without a final period."""
+    """Returns the warnings about the log that a reader needs before the metrics, without a final period."""
     texts = []
     of_rows = [anomaly for anomaly in statistics["anomalies"] if anomaly["column"] == WHOLE_ROW]
     texts += [f"{anomaly['split']} rows: {anomaly['text']}" for anomaly in of_rows]

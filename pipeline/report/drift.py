@@ -88,7 +88,7 @@ def _page(drift: dict[str, Any]) -> str:
 
 
 def drift_chart(comparison: dict[str, Any]) -> "BarChart":
-    """Returns the distances of a comparison's columns by their limits, as bars. Above 1 is further than allowed."""
+    """Returns a bar chart of each column's distance divided by its limit. A bar above 1 exceeds the limit."""
     from ctrpipe.common.charts import Bar, BarChart  # lazy, see _page
 
     columns = comparison["columns"][:SHOWN_BARS]

@@ -99,7 +99,7 @@ def _metrics_table(metrics: Mapping[str, Any]) -> str:
 
 
 def call_after_run(run: FinishedRun, named: Hooks) -> None:
-    """Calls the exports and the trackers of a finished run. All its results are written already.
+    """Calls the exports and the trackers, after all results of the run are written.
 
     Raises:
         InputError: one fails. The others are called all the same.

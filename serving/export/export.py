@@ -361,7 +361,7 @@ def one_row(tensors: Tensors, names: Sequence[str]) -> Tensors:
 def arguments_of(spec: LogSpec) -> dict[str, str]:
     """Returns an argument name per column: the column's own if TensorFlow keeps it unchanged.
 
-    TensorFlow makes the names of two arguments different where they differ in their case alone.
+    TensorFlow renames one of two arguments whose names differ only in case.
     """
     columns = spec.feature_columns
     folded = collections.Counter(name.lower() for name in columns)

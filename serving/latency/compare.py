@@ -227,5 +227,5 @@ def _interval(ratio: dict[str, float] | None) -> str:
 
 
 def summary(report: dict[str, Any]) -> dict[str, Any]:
-    """Returns what the command prints last."""
+    """Returns the part of the report that the command prints last."""
     return {key: report[key] for key in ("benchmark", "interrupted", "cells")} | {"busy": max(report["busy"].values())}

@@ -159,7 +159,7 @@ def about(report: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def warnings(report: dict[str, Any]) -> Iterable[str]:
-    """Yields what makes the numbers less than they seem: a busy machine, and cells that were not measured."""
+    """Yields the reasons to distrust the numbers: a busy machine, and cells that were not measured."""
     if caption := busy_caption(max(report["busy"].values())):
         yield caption
     for model in report["models"]:

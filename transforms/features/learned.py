@@ -161,7 +161,7 @@ def read_numbers(path: pathlib.Path) -> dict[str, np.ndarray]:
 
 
 def numbers_that_stay(today: LogSpec, former: LogSpec, numbers: Numbers) -> dict[str, np.ndarray]:
-    """Returns the former numbers of the columns whose transform is the same in both logs."""
+    """Returns the former numbers of the columns whose transform has not changed."""
     ours, theirs = today.feature_by_column, former.feature_by_column
     both = (name for name in today.measured_columns if name in numbers)
     alike = [

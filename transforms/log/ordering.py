@@ -143,7 +143,7 @@ class Ordering:
         return pc.replace_substring(words, b",", b".") if self.decimal == "," else words
 
     def boundary(self, text: str) -> Value:
-        """Returns the key of a boundary in a configuration. Moments may be written as ISO 8601 or as epochs too.
+        """Returns the sort key of a boundary in a configuration. A time may be ISO 8601 or an epoch.
 
         Raises:
             ValueError: the text cannot be compared with the column's values.

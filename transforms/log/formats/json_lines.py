@@ -27,7 +27,7 @@ from ctrpipe.transforms.log.whole_numbers import exact_limit, inexact, text_of_f
 
 
 class JsonText(TextFormat):
-    """Reads objects of JSON. A file has no list of its columns: a key may be absent from any object."""
+    """Reads JSON objects. A file does not list its columns: any object may lack a key."""
 
     has_escapes = True  # an escape may be half of a surrogate pair
 

@@ -35,7 +35,7 @@ class Guess:
 
     @classmethod
     def nothing_repeats(cls, seen: str) -> "Guess":
-        """Returns the guess that leaves out a column with another value in each row.
+        """Returns the guess for a column whose values never repeat: it is left out.
 
         Args:
             seen: What was observed in the values.

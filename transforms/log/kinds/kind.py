@@ -121,7 +121,7 @@ class Kind(Section, abc.ABC):
 
     @property
     def unknown_ids(self) -> int:
-        """Number of ids that values share which are not in the vocabulary."""
+        """Number of ids that the values outside the vocabulary share."""
         return 1
 
     @property
