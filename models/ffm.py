@@ -12,6 +12,7 @@ from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.explain.strengths import inner_products
 from ctrpipe.models.layers.field_aware_interaction import FieldAwareInteraction
+from ctrpipe.models.layers.field_embedding import FieldEmbedding
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -53,6 +54,10 @@ class FFM(CTRModel):
 
     def interact(self, rows: Tensor, inputs: Inputs, training: bool | None = None) -> Tensor:
         return self.interaction(rows)
+
+    def value_tables(self) -> list[FieldEmbedding]:
+        """Returns []: a row has a vector for each other field, and is no embedding of its own."""
+        return []
 
     def pair_strengths(self, covariances: Sequence[np.ndarray]) -> np.ndarray:
         """Returns the strength of each pair of fields and dense features, (parts, parts).

@@ -57,6 +57,9 @@ class FISM(HistoryModel):
     def tables(self) -> list[FieldEmbedding]:
         return [*super().tables(), self.history_table]
 
+    def value_tables(self) -> list[FieldEmbedding]:
+        return [*super().value_tables(), self.history_table]
+
     def linear_weights(self, inputs: Inputs, gathered: Inputs | None = None) -> Tensor:
         """Returns the weight of each field that is not a sequence, (batch_size, fields, tasks)."""
         fields = enumerate(self.feature_map.fields)

@@ -322,6 +322,10 @@ class CTRModel(keras.Model):
         """Returns the embedding layers, whose weights grow with the vocabulary."""
         return [table for table in (self.table, self.linear) if table is not None]
 
+    def value_tables(self) -> list[FieldEmbedding]:
+        """Returns the tables whose rows are embeddings of the fields' values; [] for a model without any."""
+        return [] if self.table is None else [self.table]
+
     def weights_by_row(self) -> list[tuple[keras.Variable, str]]:
         """Returns the weights that have one row per value of the data, each with the kind of its rows.
 

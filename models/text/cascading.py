@@ -116,6 +116,9 @@ class Cascading(CTRModel):
     def tables(self) -> list[FieldEmbedding]:
         return self.downstream.tables()
 
+    def value_tables(self) -> list[FieldEmbedding]:
+        return self.downstream.value_tables()
+
     def weights_by_row(self) -> list[tuple[keras.Variable, str]]:
         positions = [] if self.position is None else [(self.position.kernel, "positions")]
         return [*super().weights_by_row(), (self.text.encoder.token_table, "tokens"), *positions]

@@ -15,6 +15,7 @@ from ctrpipe.pipeline.training.parent import start_with
 from ctrpipe.pipeline.training.text_encoder import with_encoder
 from ctrpipe.pipeline.training.train import train
 from ctrpipe.pipeline.training.warm_start import announce_start
+from ctrpipe.transforms.features.start_vectors import start_vectors_of
 from ctrpipe.transforms.log.outliers import naming_the_number
 
 
@@ -50,7 +51,16 @@ def train_run(given: TrainerSettings, inputs: TrainerInputs, fields: FeatureMap,
     start = start_with(parent, log, fields, inputs.transform_graph) if parent else None
     ids = announce_start(start, fields) if start else {}
     files = inputs.rows("train"), inputs.rows("validation")
-    job = TrainingJob(trained, given.training, fields, *files, given.seed, group_weight=given.group_weight)
+    vectors = start_vectors_of(inputs.transform_graph)
+    job = TrainingJob(
+        trained,
+        given.training,
+        fields,
+        *files,
+        given.seed,
+        group_weight=given.group_weight,
+        start_vectors=vectors,
+    )
     with naming_the_number(log, inputs.payload):
         most = max(given.training.epochs * count_rows(job.train_files), 1)
         result = train(job, given.work, functools.partial(_announce_evaluation, most), start)

@@ -130,6 +130,7 @@ def _run_pipeline(
     for line in same_contents(data):
         announce(line)
     start_phase("checks")
+    _build_models(config)
     inputs = complete_with_parent(config, run_inputs(config, files, data, output), monitored)
     with placing_the_number(config, files):
         artifacts = run_pipeline(config, inputs)
@@ -161,6 +162,7 @@ def resolve(config: RunConfig, files: list[str], output: pathlib.Path) -> tuple[
     paths = find_files(files)
     load_tensorflow()
     _check_model(config)
+    _build_models(config)
     check_output(output)
     data = [describe_file(path) for path in paths]
     inputs = run_inputs(config, paths, data, output.resolve())
@@ -236,6 +238,14 @@ def _option_mistake(key: str, model: Model, error: Exception) -> InputError:
             nearest = nearest_key(f"model.{unknown[0]}", model.name) or ""
             return UnknownKeyError(text, f"{key}.{unknown[0]}", nearest.replace("model.", f"{key}.", 1) or None)
     return InputError(text)
+
+
+def _build_models(config: RunConfig) -> None:
+    """Raises InputError if a model cannot be built on the columns, before the log is transformed."""
+    from ctrpipe.pipeline.training.buildable import impossible_models  # lazy, see the module's docstring
+
+    if reasons := impossible_models(config):
+        raise InputError(reasons[0])
 
 
 def _check_model(config: RunConfig) -> None:

@@ -6,6 +6,7 @@ import pathlib
 
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.pipeline.run.inputs import RunInputs
+from ctrpipe.transforms.features.start_vectors import start_vectors_of
 from ctrpipe.transforms.log.files import FileState
 
 
@@ -28,6 +29,11 @@ class TransformedLog:
     payload: pathlib.Path
     inputs: RunInputs
     graph: pathlib.Path
+
+    @property
+    def start_vectors(self) -> str:
+        """The file of the vectors that embeddings start from; "" for none."""
+        return start_vectors_of(self.graph)
 
     def to_json(self) -> str:
         """Returns the log's places and fingerprints as JSON, for a process of another machine that sees its files."""

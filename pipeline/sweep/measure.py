@@ -59,8 +59,15 @@ def train_and_measure(
     started = time.monotonic() - saved_seconds(work / key)
     model = with_encoder(config.model, config.text)
     rows = log.feature_map, log.train, log.validation
-    by = config.evaluation.group_weight
-    job = TrainingJob(model, config.training, *rows, config.seed, str(work / "stages"), group_weight=by)
+    job = TrainingJob(
+        model,
+        config.training,
+        *rows,
+        config.seed,
+        str(work / "stages"),
+        group_weight=config.evaluation.group_weight,
+        start_vectors=log.start_vectors,
+    )
     trained = train(job, work / key)
     seconds = time.monotonic() - started
     if keep:

@@ -3,10 +3,12 @@
 import keras
 
 from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.pipeline.config import Model, RunConfig
 from ctrpipe.pipeline.training.network import build_network
 from ctrpipe.pipeline.training.text_encoder import with_encoder
 from ctrpipe.transforms.features.preprocessing import layout
+from ctrpipe.transforms.log.pretrained_table import tuned_tables
 
 
 def why_impossible(model: Model, config: RunConfig) -> str:
@@ -19,9 +21,28 @@ def why_impossible(model: Model, config: RunConfig) -> str:
     few_ids = layout(config.log_spec, lambda column, feature: 3)
     encoded = with_encoder(model, config.text)
     try:
-        build_network(encoded, few_ids, seed=0)
+        network = build_network(encoded, few_ids, seed=0)
+        if model == config.model:
+            _check_start(network, config)
     except (InputError, ValueError, TypeError) as error:
         return one_line(error)
     finally:
         keras.utils.clear_session()
     return ""
+
+
+def _check_start(network: CTRModel, config: RunConfig) -> None:
+    """Raises InputError if vectors are to be fine-tuned and the model has no embeddings that could start from them."""
+    tuned = list(tuned_tables(config.log_spec))
+    if tuned and not network.value_tables():
+        raise InputError(
+            f"{config.model.name} has no embedding of single values that the vectors of {tuned[0]} could start; set "
+            "freeze: true under pretrained, or take a model that has them, such as deepfm"
+        )
+
+
+def impossible_models(config: RunConfig) -> list[str]:
+    """Returns what is wrong with the model and the baseline of a run, each after its key; [] if both can be built."""
+    named = {"model": config.model, "evaluation.baseline": config.evaluation.baseline}
+    reasons = {key: why_impossible(model, config) for key, model in named.items() if model}
+    return [f"{key}: {reason}" for key, reason in reasons.items() if reason]

@@ -1,4 +1,4 @@
-"""The weights with which a training begins: the base rate, and those of a parent or of first stages."""
+"""The weights with which a training begins: base rate, pretrained vectors, and weights of a parent or first stages."""
 
 import pathlib
 from collections.abc import Callable
@@ -15,7 +15,8 @@ from ctrpipe.pipeline.training.first_stages import (
 from ctrpipe.pipeline.training.job import TrainingJob, TrainResult
 from ctrpipe.pipeline.training.learner import Learner
 from ctrpipe.pipeline.training.process import Report
-from ctrpipe.pipeline.training.warm_start import begin_with_parent
+from ctrpipe.pipeline.training.start_vectors import begin_with_vectors
+from ctrpipe.pipeline.training.warm_start import begin_with_parent, unknown_to
 
 # Trains the job of a first stage in the folder of its work, as `train_here` does.
 TrainStage = Callable[[TrainingJob, pathlib.Path, Report | None], TrainResult]
@@ -26,7 +27,8 @@ def initialise(
 ) -> None:
     """Sets the output biases of an untrained model to the base rate, and its weights to those of trained models.
 
-    These are the parent, or without one the first stages.
+    These are the parent, or without one the first stages. Before them, embeddings start from pretrained vectors; a
+    value that the parent does not know keeps its vector.
 
     Args:
         job: The training job.
@@ -37,9 +39,13 @@ def initialise(
     """
     start_at_base_rate(job, learner.network)
     check_correctable(job, learner.network)
+    if job.start_vectors:
+        begin_with_vectors(job, learner)
     if job.start:
         assert job.training.warm_start is not None
         begin_with_parent(learner, pathlib.Path(job.start), job.training.warm_start, work)
+        if job.start_vectors:
+            begin_with_vectors(job, learner, unknown_to(pathlib.Path(job.start)))
         check_weights(job.model.name, learner, "in the parent", "name another training.warm_start.parent")
     else:
         _train_first_stages(job, learner, work, report, train_stage)

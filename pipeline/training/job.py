@@ -41,6 +41,8 @@ class TrainingJob:
             in the training's own work folder.
         start: The folder of a `Start`, the initial values from a parent; "" for none. `train` sets it.
         group_weight: What a group's AUC is weighted by in gAUC.
+        start_vectors: The file of the vectors that embeddings start from; "" for none. A model without embeddings of
+            single values, such as a baseline, leaves it unread.
     """
 
     model: Model
@@ -52,6 +54,7 @@ class TrainingJob:
     shared_stages: str = ""
     start: str = ""
     group_weight: str = "impressions"
+    start_vectors: str = ""
 
     def to_json(self) -> str:
         values = dataclasses.asdict(self)

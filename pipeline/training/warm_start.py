@@ -97,6 +97,15 @@ def begin_with_parent(learner: Learner, start: pathlib.Path, settings: WarmStart
         write_json(work / _TAKEN, dataclasses.asdict(taken))
 
 
+def unknown_to(start: pathlib.Path) -> npt.NDArray[np.int64]:
+    """Returns the ids whose values the parent does not know.
+
+    Args:
+        start: The folder of a saved `Start`.
+    """
+    return np.flatnonzero(Start.load(start).rows["ids"].same == NONE)
+
+
 def read_taken(work: pathlib.Path) -> dict[str, Any]:
     """Returns what `begin_with_parent` took in this training or in the one that it resumes, as a dictionary."""
     taken: dict[str, Any] = json.loads((work / _TAKEN).read_text())

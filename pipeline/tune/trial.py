@@ -70,7 +70,13 @@ def train_trial(
         model = with_encoder(config.model, config.text)
         trained = train(
             TrainingJob(
-                model, config.training, *rows, config.seed, str(stages), group_weight=config.evaluation.group_weight
+                model,
+                config.training,
+                *rows,
+                config.seed,
+                str(stages),
+                group_weight=config.evaluation.group_weight,
+                start_vectors=log.start_vectors,
             ),
             work,
             report,

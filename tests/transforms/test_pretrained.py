@@ -14,7 +14,9 @@ from ctrpipe.transforms.features.analyzers import LogCounter
 from ctrpipe.transforms.features.learned import Learned
 from ctrpipe.transforms.features.preprocessing import layout, preprocessing_fn
 from ctrpipe.transforms.features.slots import tensor_slices
+from ctrpipe.transforms.features.start_vectors import START_VECTORS, read_start_vectors, write_start_vectors
 from ctrpipe.transforms.features.transform import _without_vectors
+from ctrpipe.transforms.log.kinds.categorical import Categorical
 from ctrpipe.transforms.log.pretrained_table import pretrained_tables, read_table, table_fingerprint
 from ctrpipe.transforms.log.spec import LogSpec
 
@@ -151,3 +153,57 @@ def test_the_graph_has_the_vector_of_every_key_and_says_what_has_none(tmp_path):
     assert FeatureMap.from_json(features.to_json()) == features
     of_item = [(part.tensor, part.first, part.stop) for part in tensor_slices(log) if part.column == "item"]
     assert of_item == [("ids", 0, 1), ("dense", 0, 3)]
+
+
+def test_vectors_that_are_fine_tuned_are_rows_of_the_ids_and_no_dense_feature(tmp_path):
+    """i3 is in no training row and has an id of its own; i9 is in the training rows and has no vector."""
+    path = tmp_path / "t.npz"
+    np.savez(path, key=np.array(KEYS), vector=VECTORS)
+    log = spec(path, freeze=False)
+    counter = LogCounter.of_log(log)
+    texts = {"item": ["i1", "i1", "i9", "7", ""], "user": list("uuuuu")}
+    columns = {name: pa.array([each.encode() or None for each in values]) for name, values in texts.items()}
+    counter.add(columns | {"v": pa.array([np.zeros(2, np.float32).tobytes()] * 5, pa.binary(8))})
+    learned = Learned(log, counter.summary(), tmp_path)
+    asked = ["i1", "i2", "i3", "7", "i9", "other", ""]
+    inputs = {"item": tf.constant(asked), "user": tf.constant(["u"] * 7), "v": tf.ones((7, 2)), "click": tf.zeros(7)}
+    found = preprocessing_fn(inputs, learned)
+    ids = found["ids"].numpy()[:, 0]
+    assert found["dense"].shape == (7, 2) and len(set(ids.tolist())) == 7
+    features = layout(log, lambda column, feature: len(learned._vocabulary(column, feature)[0]))
+    item = features.fields[0]
+    assert ids[5:].tolist() == [item.unknown_id, item.missing_id] and features.widths == {"v": 2}
+    learned.write_start_vectors(tmp_path / START_VECTORS)
+    (start,) = read_start_vectors(tmp_path / START_VECTORS, features).values()
+    rows = dict(zip(start.ids.tolist(), start.vectors, strict=True))
+    np.testing.assert_array_equal([rows.pop(each) for each in ids[:4].tolist()], VECTORS)
+    assert not rows
+
+
+def test_fewer_numbers_are_those_that_keep_the_most_of_all_inner_products(tmp_path):
+    path = tmp_path / "t.npz"
+    vectors = np.random.default_rng(2).normal(size=(50, 3)).astype(np.float32) * [0.3, 2, 1] + [0, 0, 1]
+    np.savez(path, key=np.arange(50), vector=vectors)
+    log = spec(path, freeze=False)
+    write_start_vectors(tmp_path / START_VECTORS, log, {"item": pa.array([b"4", b"no", b"7"])})
+    features = FeatureMap.from_sizes([("user", "categorical", 5), ("item", "categorical", 3)])
+    start = read_start_vectors(tmp_path / START_VECTORS, features)["item"]
+    assert start.ids.tolist() == [10, 12]  # 1 to 7 are the user's, 8 the unknown item, 9 the missing one
+    np.testing.assert_array_equal(start.fitted(3), vectors[[4, 7]].astype(np.float32))
+    left, lengths, right = np.linalg.svd(vectors.astype(np.float64), full_matrices=False)
+    closest = (left[:, :2] * lengths[:2]) @ right[:2]
+    np.testing.assert_allclose(start.fitted(2) @ start.fitted(2).T, closest[[4, 7]] @ closest[[4, 7]].T, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"transform": "hash", "buckets": 10}, "freeze: false needs an id for each value; set transform: vocabulary"),
+        ({"length": 5000}, "at most 4,096 with freeze: false, found 5,000; freeze it"),
+    ],
+)
+def test_vectors_that_cannot_be_fine_tuned_are_refused(changes, message):
+    length = changes.pop("length", 3)
+    feature = {"kind": "categorical", "columns": ["item"], **changes}
+    with pytest.raises(ValueError, match=message):
+        Categorical.model_validate(feature | {"pretrained": {"path": "t.npz", "length": length, "freeze": False}})

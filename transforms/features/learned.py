@@ -16,6 +16,7 @@ from ctrpipe.common.files import write_json
 from ctrpipe.transforms.features.analyzers import LogSummary
 from ctrpipe.transforms.features.analyzers import Numbers as Measured
 from ctrpipe.transforms.features.kinds.every import transform_of
+from ctrpipe.transforms.features.start_vectors import write_start_vectors
 from ctrpipe.transforms.features.vocabularies import Vocabularies, write_vocabularies
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.times import EightDigits
@@ -86,6 +87,10 @@ class Learned:
     def ages(self) -> dict[str, list[int]]:
         """Returns by column how many values of the vocabulary have not been seen for 0, 1, 2, ... training runs."""
         return {column: ages for column, (_, ages) in self._vocabularies.items()}
+
+    def write_start_vectors(self, path: pathlib.Path) -> None:
+        """Writes the vectors that embeddings start from, if there are any."""
+        write_start_vectors(path, self.spec, {column: values for column, (values, _) in self._vocabularies.items()})
 
     def numbers(self) -> dict[str, np.ndarray]:
         """Returns the numbers of each measured column's transform, float64 [numbers].

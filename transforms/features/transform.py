@@ -27,6 +27,7 @@ from ctrpipe.transforms.features.missing import drop_values
 from ctrpipe.transforms.features.pack_rows import pack_rows
 from ctrpipe.transforms.features.packed_files import DTYPES, PackedWriter, Rows
 from ctrpipe.transforms.features.sample_negatives import is_sampled, sample_negatives
+from ctrpipe.transforms.features.start_vectors import START_VECTORS
 from ctrpipe.transforms.log.kinds.numeric import Numeric
 from ctrpipe.transforms.log.kinds.pretrained import Pretrained
 from ctrpipe.transforms.log.payload import payload_files, payload_rows, read_payload
@@ -66,7 +67,8 @@ def analyze(
         spec: The description of the log.
         files: The payload's training parts.
         folder: The output folder. TFT writes `transform_fn/` and `transformed_metadata/`; NUMBERS, LIMITS and AGES are
-            written next to them, and COUNTS if values are counted over several training runs.
+            written next to them, START_VECTORS if vectors are fine-tuned, and COUNTS if values are counted over several
+            training runs.
         workers: Run the counting.
         progress: Called with one line for each column whose counts are not exact.
         former: The state of the previous transform to keep; None for nothing.
@@ -139,6 +141,7 @@ def write_graph(
         write_numbers(folder / NUMBERS, learned.numbers())
         write_numbers(folder / LIMITS, learned.limits())
         write_json(folder / AGES, learned.ages())
+        learned.write_start_vectors(folder / START_VECTORS)
 
 
 @functools.cache

@@ -23,7 +23,7 @@ from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.values import TextNumbers, as_binary, is_list, whole_numbers
 from ctrpipe.transforms.log.vectors import to_vectors, vector_array
 
-MOST_BYTES = 1 << 30  # of a table, which is a constant of the exported graph: a graph has at most 2 GiB
+MOST_BYTES = 1 << 30  # of a table, which is a part of the exported graph: a graph has at most 2 GiB
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +39,11 @@ def pretrained_tables(spec: LogSpec) -> dict[str, Pretrained]:
     features = spec.feature_by_column
     tables = {name: each.pretrained for name, each in features.items() if isinstance(each, Categorical)}
     return {column: table for column, table in tables.items() if table is not None}
+
+
+def tuned_tables(spec: LogSpec) -> dict[str, Pretrained]:
+    """Returns the description of the table of each column whose vectors are fine-tuned."""
+    return {column: table for column, table in pretrained_tables(spec).items() if not table.freeze}
 
 
 def table_fingerprint(path: str) -> str:

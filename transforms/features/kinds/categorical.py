@@ -4,9 +4,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import tensorflow as tf
 
 from ctrpipe.models.base.feature_map import RESERVED_IDS
+from ctrpipe.transforms.features.analyzers import LogSummary
 from ctrpipe.transforms.features.kinds.kind import (
     MISSING,
     UNKNOWN,
@@ -39,18 +42,26 @@ class CategoricalTransform(VocabularyTransform[Categorical]):
         self, columns: Mapping[str, tf.Tensor], numbers: LearnedNumbers, vocabularies: Vocabularies
     ) -> dict[str, tf.Tensor]:
         ids = self.look_up(columns, vocabularies)
-        if self.feature.pretrained is None:
+        if self.feature.frozen is None:
             return {"ids": ids}
         vectors = [self._vectors(column, values, vocabularies) for column, values in columns.items()]
         return {"ids": ids, "dense": tf.concat(vectors, axis=1)}
 
     def _vectors(self, column: str, values: tf.Tensor, vocabularies: Vocabularies) -> tf.Tensor:
         """Returns the pretrained vectors of a column's values, [N]; 0 for a value without one. float32 [N, length]."""
-        assert self.feature.pretrained is not None
-        table = read_table(self.feature.pretrained, column in self.spec.whole_number_columns)
+        assert self.feature.frozen is not None
+        table = read_table(self.feature.frozen, column in self.spec.whole_number_columns)
         places = vocabularies.places_among(f"keys_of_{column}", table.keys.to_pylist(), values)
         vectors = tf.gather(tf.constant(table.vectors), tf.maximum(places, 0))
         return tf.where(places[:, None] < 0, 0.0, vectors)
+
+    def vocabulary(self, column: str, summary: LogSummary) -> pa.LargeBinaryArray:
+        """Returns the training rows' values, and after them the other keys of a table that is fine-tuned."""
+        values = super().vocabulary(column, summary)
+        if self.feature.tuned is None:
+            return values
+        keys = read_table(self.feature.tuned, column in self.spec.whole_number_columns).keys.cast(pa.large_binary())
+        return pa.concat_arrays([values, keys.filter(pc.invert(pc.is_in(keys, value_set=values)))])
 
     def look_up(self, columns: Mapping[str, tf.Tensor], vocabularies: Vocabularies) -> tf.Tensor:
         """Returns the local ids of the columns' values, [N] each; "" is missing. int64 [N, columns]."""

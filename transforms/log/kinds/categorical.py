@@ -39,7 +39,7 @@ class Categorical(WithVocabulary):
     """
 
     pretrained: Pretrained | None = None
-    """A table of vectors by the column's values, which the model reads beside their ids; null: none."""
+    """A table of vectors by the column's values, read beside their embeddings or the start of them; null: none."""
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Categorical":
@@ -47,6 +47,8 @@ class Categorical(WithVocabulary):
             raise ValueError("transform: hash and buckets belong together; give both, or neither")
         if self.transform == "hash" and (self.top_k, self.min_count, self.oov_buckets) != (None, 1, 1):
             raise ValueError("top_k, min_count and oov_buckets apply to transform: vocabulary, not to hash")
+        if self.transform == "hash" and self.pretrained and not self.pretrained.freeze:
+            raise ValueError("pretrained: freeze: false needs an id for each value; set transform: vocabulary")
         if self.missing_rate and self.oov_buckets > 1:
             raise ValueError("missing_rate makes unknown values missing; set oov_buckets to 1")
         return self
@@ -57,7 +59,17 @@ class Categorical(WithVocabulary):
 
     @property
     def dense_width(self) -> int:
-        return self.pretrained.length if self.pretrained else 0
+        return self.frozen.length if self.frozen else 0
+
+    @property
+    def frozen(self) -> Pretrained | None:
+        """The table of vectors that stay as they are."""
+        return self.pretrained if self.pretrained and self.pretrained.freeze else None
+
+    @property
+    def tuned(self) -> Pretrained | None:
+        """The table of vectors that the column's embeddings start from."""
+        return self.pretrained if self.pretrained and not self.pretrained.freeze else None
 
     @property
     def drop_rate(self) -> float:
@@ -73,7 +85,7 @@ class Categorical(WithVocabulary):
         return {column: 1}
 
     def meaning(self, column: str) -> tuple[object, ...]:
-        vectors = (self.pretrained.length, self.pretrained.transform) if self.pretrained else ()
+        vectors = (self.frozen.length, self.frozen.transform) if self.frozen else ()
         return (self.kind, self.role, self.transform, self.buckets, *vectors)
 
     @classmethod

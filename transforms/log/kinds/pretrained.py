@@ -6,20 +6,31 @@ import pydantic
 
 from ctrpipe.transforms.log.section import Section
 
+MOST_TUNED = 4096  # the principal axes of longer vectors take minutes
+
 
 class Pretrained(Section):
     """A file of vectors by key, such as the embeddings of all items, which the model reads beside the column's own ids.
 
-    The vectors are frozen: they become one dense feature of the column, of `length` numbers, as of `kind: vector`. The
-    model learns what to make of them, in a projection where it embeds its dense features. They travel in the exported
-    graph, and a value that no training row has finds its vector too. A value without one has the vector 0; a run says
-    how many values and training rows that are.
+    Frozen vectors become one dense feature of the column, of `length` numbers, as of `kind: vector`. The model learns
+    what to make of them, in a projection where it embeds its dense features. A value without a vector has the vector 0.
+
+    With `freeze: false` they are fine-tuned: the rows of the model's embedding table start from them and are trained.
+    A sequence with `shared_with: item` reads the same rows. If `embedding_dim` is below `length`, a row starts from the
+    vector's coordinates on the file's principal axes about 0, which keep the most of all inner products. If it is
+    above, the elements beyond `length` start at random. A value without a vector starts at random.
+
+    Either way the vectors travel in the exported graph, and a value that no training row has finds its vector too. A
+    run says how many values and training rows have none.
 
     Example:
         features:
           - columns: [item]
             kind: categorical
             pretrained: {path: vectors.parquet, length: 64, key: item_id, vector: embedding}
+          - columns: [shop]
+            kind: categorical
+            pretrained: {path: shops.npz, length: 16, freeze: false}
     """
 
     path: str = pydantic.Field(min_length=1, examples=["vectors.parquet", "vectors.npz"])
@@ -34,3 +45,13 @@ class Pretrained(Section):
     """Column or array of the vectors."""
     transform: Literal["none", "unit"] = "none"
     """`unit` scales each vector to length 1."""
+    freeze: bool = True
+    """Whether the vectors stay as they are. false: fine-tune them; every key of the file then has an id of its own,
+    also beyond `top_k` and below `min_count`, and `length` is at most 4,096.
+    """
+
+    @pydantic.model_validator(mode="after")
+    def _can_be_tuned(self) -> "Pretrained":
+        if not self.freeze and self.length > MOST_TUNED:
+            raise ValueError(f"length: at most {MOST_TUNED:,} with freeze: false, found {self.length:,}; freeze it")
+        return self
