@@ -161,7 +161,7 @@ def _rows(
     for column, kind in kinds.items():
         if kind["kind"] == "time" and column not in lists:
             moments = _moments(texts[column])
-            numbers |= {f"{column} hour": moments.dt.hour, f"{column} weekday": moments.dt.weekday}
+            numbers |= {f"{column} hour": moments.dt.hour, f"{column} weekday": moments.dt.dayofweek}
     others = [column for column, kind in kinds.items() if column not in (*numeric, *lists) and kind["kind"] != "time"]
     return RawRows(
         pd.DataFrame(numbers, index=frame.index),
@@ -249,7 +249,8 @@ def _trees(splits: Mapping[str, RawRows]) -> np.ndarray:
 
     def frame(split: str) -> pd.DataFrame:
         rows = splits[split]
-        categories = rows.categories.astype(known).reset_index(drop=True)
+        seen = {column: values.isin(known[column].categories) for column, values in rows.categories.items()}
+        categories = rows.categories.where(pd.DataFrame(seen)).astype(known).reset_index(drop=True)
         elements = pd.DataFrame(words[split].toarray()).astype(np.float32).add_prefix("word ")
         whole = pd.concat([rows.numbers.reset_index(drop=True), categories, elements], axis=1)
         return whole.set_axis([f"x{place}" for place in range(whole.shape[1])], axis=1)

@@ -160,6 +160,10 @@ class Arrivals:
         for context in calls:
             context.cancel()
 
+    def has_answers(self) -> bool:
+        """Returns whether an answer has not been read by its client yet."""
+        return self._unread.size > 0
+
     def answered(self, context: grpc.ServicerContext, size: int) -> None:
         """Counts an answer until its client has read it, or is gone."""
         if size <= _FREE_BYTES:

@@ -50,6 +50,8 @@ _CUT = b"...TRUNCATED"
 _SHORT_NAMES = ("ModelService", "PredictionService")
 # How long a server that ends waits for the messages of calls that have begun.
 _ARRIVAL_SECONDS = 2.0
+# How often it then looks for a call that runs, and how often none may have run before it closes the connections.
+_LOOK_SECONDS, _LOOKS = 0.1, 3
 # Without a deadline from the client, gRPC sets one in the far future.
 _FOREVER_SECONDS = 10 * 365 * 86400
 
@@ -77,6 +79,7 @@ class GrpcServer:
         # One thread of TF Serving's always waits for the next call.
         self._places = threading.Semaphore(max(options.grpc_max_threads - 1, 1) + options.grpc_max_queued_calls)
         self._slots = Slots(options.grpc_max_threads, self._places)
+        self._lock, self._running = threading.Lock(), 0
         self._most_bytes = options.max_request_bytes
         threads = options.grpc_max_threads + MOST_WAITING + max(options.grpc_max_queued_calls, _MOST_QUEUED)
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, "grpc")
@@ -139,9 +142,13 @@ class GrpcServer:
         """Has a place among the calls that run or wait until the block ends; refuses the call if none is free."""
         if not self._places.acquire(blocking=False):
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, _EXHAUSTED)
+        with self._lock:
+            self._running += 1
         try:
             yield
         finally:
+            with self._lock:
+                self._running -= 1
             self._places.release()
 
     def start(self) -> None:
@@ -152,13 +159,18 @@ class GrpcServer:
         """Stops accepting requests and waits up to `grace_seconds` for running ones; the rest are dropped.
 
         Clients are told to send no more (GOAWAY). What is under way is answered. A call whose message does not come is
-        waited for only _ARRIVAL_SECONDS, and who watches the health is told that it ends.
+        waited for only _ARRIVAL_SECONDS, and who watches the health is told that it ends. A connection without a call
+        is then closed: gRPC would wait all of the grace for a client that is gone without a word.
         """
         stopped = self._server.stop(grace_seconds)
         self._health.end()
         if not stopped.wait(min(grace_seconds, _ARRIVAL_SECONDS)):
             self._arrivals.cancel_all()
-        stopped.wait()
+        idle = 0
+        while not stopped.wait(_LOOK_SECONDS):
+            idle = 0 if self._running or self._arrivals.has_answers() else idle + 1
+            if idle == _LOOKS:
+                self._server.stop(0)
         self._arrivals.close()
         self._pool.shutdown(wait=False)
 

@@ -1,8 +1,10 @@
 """A gRPC server that shuts down answers all received calls; its clients lose none."""
 
 import collections
+import concurrent.futures
 import contextlib
 import pathlib
+import socket
 import threading
 import time
 
@@ -14,7 +16,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.serving.client import GrpcClient
-from ctrpipe.serving.server import ServerOptions, running_server
+from ctrpipe.serving.server import ServerOptions, grpc_api, grpc_server, running_server
+from tests.serving.raw_grpc import asked_calls
 
 CLIENTS = 8
 
@@ -88,3 +91,38 @@ def test_calls_without_a_message_and_who_watches_do_not_keep_a_server(options):
         reader.join(20)
         assert {call.code() for call in calls} <= {grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE}
     assert statuses == [health_pb2.HealthCheckResponse.NOT_SERVING]
+
+
+def test_a_client_that_is_gone_without_a_word_does_not_keep_a_server(options, monkeypatch):
+    """It has no call, and never answers what a client of gRPC answers when the server ends."""
+    monkeypatch.setattr(grpc_server, "_ARRIVAL_SECONDS", 0.1)
+    running = contextlib.ExitStack()
+    server = running.enter_context(running_server(options))
+    host, port = server.grpc.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), 10) as gone:
+        gone.sendall(asked_calls("/grpc.health.v1.Health/Check", b"", 1))
+        found = b""
+        while b"grpc-status" not in found:
+            found += gone.recv(1 << 16)
+        began = time.monotonic()
+        running.close()
+        assert time.monotonic() - began < 10  # of a grace of 30
+
+
+def test_a_call_that_runs_keeps_a_server_whose_other_clients_are_gone(options, monkeypatch):
+    monkeypatch.setattr(grpc_server, "_ARRIVAL_SECONDS", 0.1)
+    begun, answer = threading.Event(), grpc_api.GrpcApi._predict
+
+    def late(api, *arguments):
+        begun.set()
+        time.sleep(1)
+        return answer(api, *arguments)
+
+    monkeypatch.setattr(grpc_api.GrpcApi, "_predict", late)
+    running = contextlib.ExitStack()
+    server = running.enter_context(running_server(options))
+    with GrpcClient(server.grpc, "m") as client, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(client.predict, {"x": np.float32([3])}, "serving_default")
+        assert begun.wait(10)
+        running.close()
+        assert asked.result()["y"].tolist() == [6]
