@@ -34,7 +34,7 @@ def page(summary: dict[str, Any]) -> str:
     points = summary["points"]
     titles = {
         name: title
-        for name, title in TITLES.items()
+        for name, title in (TITLES | summary["further"]).items()
         if any(point["metrics"][name]["mean"] is not None for point in points)
     }
     tested = {point["name"]: point["tested"]["auc"] for point in points if "auc" in point["tested"]}

@@ -41,6 +41,8 @@ METRICS = {
     "examples_trained": ("examples_trained",),
     **{f"{kind}_ms_{name}": ("costs", kind, name) for kind in ("training", "inference") for name in COSTS},
 }
+# Of the tasks after the first, on the test rows: metrics of clicks and of numbers, with their titles.
+FURTHER = {"auc": "AUC", "log_loss": "log loss", "rmse": "RMSE", "mae": "MAE"}
 SWEEP_WIDTH = 240  # used if the output is not a terminal
 
 
@@ -58,6 +60,8 @@ def summarise_sweep(plan: SweepPlan, results: dict[str, list[dict[str, Any]]]) -
         results: For each point, the results of its training runs in the order of the seeds, as returned by run_sweep.
     """
     points = []
+    first = results[plan.points[0].name][0]
+    paths = METRICS | {name: path for name, (path, _) in _further(first).items()}
     for point in plan.points:
         runs = results[point.name]
         points.append(
@@ -69,7 +73,7 @@ def summarise_sweep(plan: SweepPlan, results: dict[str, list[dict[str, Any]]]) -
                 "training": point.config.training.model_dump(mode="json"),
                 "parameters": runs[0]["parameters"],
                 "parameters_without_embeddings": runs[0]["parameters_without_embeddings"],
-                "metrics": {name: _spread([_value(run, path) for run in runs]) for name, path in METRICS.items()},
+                "metrics": {name: _spread([_value(run, path) for run in runs]) for name, path in paths.items()},
                 "runs": runs,
             }
         )
@@ -78,7 +82,18 @@ def summarise_sweep(plan: SweepPlan, results: dict[str, list[dict[str, Any]]]) -
     _compare(points, reference)
     best = _best(points, monitor)
     summary = {"name": plan.name, "seeds": plan.seeds, "monitor": f"validation_{monitor}", "best": best}
-    return {**summary, "reference": reference, "tail": _tail_of(plan, points), "points": points}
+    titles = {name: title for name, (_, title) in _further(first).items()}
+    return {**summary, "further": titles, "reference": reference, "tail": _tail_of(plan, points), "points": points}
+
+
+def _further(run: dict[str, Any]) -> dict[str, tuple[tuple[str, ...], str]]:
+    """Returns the path in a run's result, and the title, of each metric of the tasks after the first."""
+    return {
+        f"{task}_{metric}": (("tasks", task, metric), f"test {task} {title}")
+        for task, numbers in list(run["tasks"].items())[1:]
+        for metric, title in FURTHER.items()
+        if metric in numbers
+    }
 
 
 def _tail_of(plan: SweepPlan, points: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -196,6 +211,7 @@ def training_rows(summary: dict[str, Any]) -> list[dict[str, Any]]:
             **{key: point["grid"].get(key) for key in keys},
             "seed": run["seed"],
             **{name: _value(run, metric) for name, metric in METRICS.items()},
+            **{name: _value(run, metric) for name, (metric, _) in _further(run).items()},
             **{name: run[name] for name in sizes},
         }
         for point in summary["points"]
@@ -229,6 +245,7 @@ def print_sweep(summary: dict[str, Any]) -> None:
     ]
     if any(point["metrics"]["gauc"]["mean"] is not None for point in summary["points"]):
         columns += [("validation gAUC", "validation_gauc", 4), ("test gAUC", "gauc", 4)]
+    columns += [(title, name, 4) for name, title in summary["further"].items()]
     if summary["tail"]:
         columns += [("tail AUC", "tail_auc", 4), ("tail RIG", "tail_rig", 4)]
     measured = any(point["metrics"]["latency_ms"]["mean"] is not None for point in summary["points"])

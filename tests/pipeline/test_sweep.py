@@ -168,6 +168,7 @@ def result(auc: float, log_loss: float, latency: float | None = None) -> dict:
         "costs": None,
         "validation": {"auc": auc - 0.1, "log_loss": 1 - log_loss},  # what is best on test rows is worst on these
         "test": test,
+        "tasks": {"ctr": test},
         "parameters": 10,
         "parameters_without_embeddings": 4,
         "train_samples_per_second": 100.0,
@@ -247,6 +248,28 @@ def test_the_differences_of_many_points_are_corrected_for_their_number(config, t
         difference, (low, high) = (point["tested"]["auc"][key] for key in ("difference", "interval"))
         tip = f"difference, {point['name']}: {difference:+.5f}, 95% {low:+.5f} to {high:+.5f}"
         assert f"<title>{tip}</title>" in text and f"{difference:+.4f}<small>{low:+.4f} to {high:+.4f}" in text
+
+
+def test_the_tasks_after_the_first_have_columns_of_their_own(config, tmp_path, capsys):
+    plan = make_plan(config, (), ("model.embedding_dim=2,4",), seeds=2)
+    errors = iter((3.0, 5.0, 7.0, 7.5))
+    results = {}
+    for point in plan.points:
+        runs = [result(0.7, 0.3) for _ in range(2)]
+        for run in runs:
+            run["tasks"] |= {"like": {"auc": 0.6, "log_loss": 0.2}, "watch_time": {"rmse": next(errors), "mae": 1.0}}
+        results[point.name] = runs
+    summary = summarise_sweep(plan, results)
+    found = [point["metrics"]["watch_time_rmse"]["mean"] for point in summary["points"]]
+    assert found == [4.0, 7.25]
+    write_sweep(summary, tmp_path)
+    with open(tmp_path / "sweep.csv") as lines:
+        assert [row["watch_time_rmse"] for row in csv.DictReader(lines)] == ["3.0", "5.0", "7.0", "7.5"]
+    print_sweep(summary)
+    printed = capsys.readouterr().out
+    for text in (printed, page(summary)):
+        assert "7.2500 ± 0.3536" in text and "0.6000" in text
+    assert ">test watch_time RMSE</th>" in page(summary) and ">test like AUC</th>" in page(summary)
 
 
 def test_what_could_not_be_measured_stays_empty(config):
