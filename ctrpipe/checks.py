@@ -65,9 +65,9 @@ def check(config: Config, data: Logs | None = None, **settings: Any) -> Check:
     """
     # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
     from ctrpipe.pipeline.config import load_config
-    from ctrpipe.pipeline.draft.check_log import check_run
+    from ctrpipe.pipeline.run.check import check_before_run
 
     loaded = load_config(source_of(config), overrides(settings))
-    findings = check_run(*log_of(loaded, data_of(config, data), None))
+    findings = check_before_run(*log_of(loaded, data_of(config, data), None))
     errors, notes = tuple(findings.errors), tuple(findings.notes)
     return Check(findings.rows, findings.rejected, errors, notes, findings.splits, findings.read)

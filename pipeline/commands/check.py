@@ -25,10 +25,10 @@ def check(config: pathlib.Path, data: tuple[str, ...], settings: tuple[str, ...]
     """
     # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
     from ctrpipe.pipeline.config import load_config
-    from ctrpipe.pipeline.draft.check_log import check_run
+    from ctrpipe.pipeline.run.check import check_before_run
 
     loaded = load_config(config, settings)
-    findings = check_run(loaded, list(data) or loaded.data.paths)
+    findings = check_before_run(loaded, list(data) or loaded.data.paths)
     for text in findings.notes:
         say(f"Note:  {text}")
     for text in findings.divided:

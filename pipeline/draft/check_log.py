@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from ctrpipe.common import hooks
 from ctrpipe.common.errors import InputError, one_line
-from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.printable import excerpt
 from ctrpipe.models.base.registry import check_values, model_class
@@ -71,18 +70,6 @@ class Findings:
             return "no rows read"
         counted = f"{total:,} rows read, {self.rejected:,} malformed"
         return f"all {counted}" if self.is_whole else f"the first {counted}"
-
-
-def check_run(config: RunConfig, patterns: Sequence[str]) -> Findings:
-    """Makes the checks of `check_log`, and builds the models where their options have no mistake."""
-    findings = check_log(config, patterns)
-    if not findings.errors:
-        load_tensorflow()
-        # Lazy: TensorFlow and TFT take 7 s of CPU to import. `init`, which calls `check_log`, does without them.
-        from ctrpipe.pipeline.training.buildable import impossible_models
-
-        findings.errors += impossible_models(config)
-    return findings
 
 
 def check_log(config: RunConfig, patterns: Sequence[str]) -> Findings:

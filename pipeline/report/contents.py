@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from ctrpipe.transforms.log.repeats import WHOLE_ROW
+from ctrpipe.transforms.log.words import WHOLE_ROW
 
 MOST_FILES = 3  # of the log are named at the head of the page
 MOST_NAMED = 5  # columns in a warning

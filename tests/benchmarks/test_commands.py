@@ -184,7 +184,7 @@ def test_reader(tmp_path):
     assert len(set(names)) == 4
     for speed in report["readers"] + report["epochs"]:
         assert len(speed["seconds"]) == len(speed["cpu_seconds"]) == 2
-        assert speed["target"] == (None if speed["name"].startswith(("gzip", "LR")) else 500_000)
+        assert speed["target"] == (None if speed["name"].startswith(("gzip", "lr")) else 500_000)
 
 
 @pytest.mark.large(like="tests/benchmarks/test_commands.py::test_reader")

@@ -19,8 +19,8 @@ from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log.payload import payload_rows, plain, read_payload
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.suspects import CHANCE, Suspect
+from ctrpipe.transforms.log.words import WHOLE_ROW
 
-WHOLE_ROW = "all columns"  # in place of a column's name
 MOST_ROWS = 1_000_000  # whose columns are all hashed: a few seconds
 LEAST_COPIES = 0.01  # of the rows of the log, or of the test rows
 LEAST_AGREEING = 0.9  # of the rows with the same features, that have the same label

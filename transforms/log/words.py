@@ -1,7 +1,8 @@
-"""The text of numbers and of missing values in a log."""
+"""The text of numbers and of missing values in a log, and the words for its rows as a whole."""
 
 import re
 
+WHOLE_ROW = "all columns"  # where a finding about rows names its column
 # Words for a missing number or time, unless the configuration lists other ones.
 USUAL_MISSING = (
     *("NULL", "null", "Null", "NaN", "nan", "NAN", "-nan", "NA", "N/A", "n/a", "#N/A", "<NA>"),

@@ -106,7 +106,7 @@ def search(disk: Disk, plan: TunePlan) -> dict[str, Any]:
     inputs = types.SimpleNamespace(
         training_fingerprint=lambda config, model: f"{config.training.learning_rate}-{model}"
     )
-    log = types.SimpleNamespace(feature_map=None, train=[], validation=[], inputs=inputs)
+    log = types.SimpleNamespace(feature_map=None, train=[], validation=[], inputs=inputs, start_vectors="")
     tune._one_after_another(tune.Session(plan, study, log, disk.folder))
     report = summarise(plan, study).report
     return {**report, "seconds": None, "trials": [{**each, "seconds": None} for each in report["trials"]], "best": None}

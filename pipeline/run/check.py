@@ -1,0 +1,27 @@
+"""Checks a configuration and its log before a run: `ctrpipe check`."""
+
+from collections.abc import Sequence
+
+from ctrpipe.common import extras
+from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.draft.check_log import Findings, check_log
+
+
+def check_before_run(config: RunConfig, patterns: Sequence[str]) -> Findings:
+    """Makes the checks of `check_log`. If there is no error, it also builds the model and the baseline, as a run does.
+
+    Without the extra `pipeline` it builds none, and a note says so.
+    """
+    findings = check_log(config, patterns)
+    if findings.errors:
+        return findings
+    if extras.missing("pipeline"):
+        findings.notes.append("The models were not built, which needs the extra pipeline; a run builds them first")
+        return findings
+    load_tensorflow()
+    # Lazy: TensorFlow and TFT take 7 s of CPU to import, which a log with errors does not need.
+    from ctrpipe.pipeline.training.buildable import impossible_models
+
+    findings.errors += impossible_models(config)
+    return findings
