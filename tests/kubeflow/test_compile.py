@@ -12,6 +12,7 @@ from kfp import components
 from kfp.kubernetes import kubernetes_executor_config_pb2
 from kfp.pipeline_spec import pipeline_spec_pb2
 
+from ctrpipe.common import extras
 from ctrpipe.common.code_version import code_version
 from ctrpipe.common.errors import InputError
 from ctrpipe.pipeline.config import Kubeflow, RunConfig, check_config, load_config, read_yaml
@@ -415,6 +416,13 @@ def resolved(tmp_path):
         return arguments(loaded, inputs)
 
     return tmp_path / "log.tsv", resolve_with
+
+
+def test_an_extra_that_the_image_lacks_is_named_before_the_steps_start(resolved, monkeypatch):
+    _, resolve_with = resolved
+    monkeypatch.setattr(extras, "is_installed", lambda module: module != "jax")
+    with pytest.raises(InputError, match="training.backend: jax needs the extra jax"):
+        resolve_with(training={"backend": "jax"})
 
 
 def test_a_cache_sees_what_a_step_computes_from_and_nothing_else(resolved):
