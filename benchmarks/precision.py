@@ -5,7 +5,6 @@ possible AUC. The test AUCs are compared over rows and seeds, as in `ctrpipe com
 """
 
 import dataclasses
-import os
 import pathlib
 import statistics
 import tempfile
@@ -22,7 +21,7 @@ from benchmarks.harness.command import (
     chosen_names,
     device_option,
 )
-from benchmarks.harness.devices import load_jax_on, load_tensorflow_on
+from benchmarks.harness.devices import load_backend_on
 from benchmarks.harness.packed_log import PARTS, PackedLog, predicted, trained, write_packed_log
 from benchmarks.harness.result_table import Cell, if_any, result_table
 from benchmarks.harness.settings import Shape, our_options
@@ -124,7 +123,7 @@ def main(
     names: Sequence[str] = chosen_models(models)
     low = chosen_names("--precisions", precisions, LOW)
     training = Training(
-        backend="jax" if os.environ.get("KERAS_BACKEND") == "jax" else "tensorflow",
+        backend=load_backend_on(device),
         batch_size=batch,
         epochs=epochs,
         learning_rate=0.001,
@@ -132,8 +131,6 @@ def main(
         patience=4,
         distribution="one_device",
     )
-    load = load_jax_on if training.backend == "jax" else load_tensorflow_on
-    load(device)
     report.add_load()
     report |= {"device": device, "backend": training.backend, "rows": rows, "seeds": seeds}
     report |= {"training": training.model_dump(mode="json"), "models": {}}

@@ -5,7 +5,6 @@ KERAS_BACKEND selects the backend that trains. With `--packed-alone` and JAX, Te
 
 import dataclasses
 import importlib
-import os
 import pathlib
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +16,7 @@ from rich.table import Table
 
 from benchmarks.harness.benchmark import Benchmark, Report
 from benchmarks.harness.command import chosen_names, device_option, on_cores
-from benchmarks.harness.devices import load_jax_on, load_tensorflow_on
+from benchmarks.harness.devices import load_backend_on
 from benchmarks.harness.ours_server import draw_ids
 from benchmarks.harness.result_table import Cell, if_any, met, result_table
 from benchmarks.harness.settings import MODELS, Shape, our_options
@@ -262,17 +261,16 @@ def main(
     last line.
     """
     names = chosen_names("--models", models, MODELS)
-    on_jax = os.environ.get("KERAS_BACKEND") == "jax"
     with tempfile.TemporaryDirectory() as folder, on_cores(threads):
         report.add_load()
-        (load_jax_on if on_jax else load_tensorflow_on)(device)
-        if on_jax and not packed_alone:
+        backend = load_backend_on(device)
+        if not packed_alone:
             load_tensorflow()
         stored, bytes_per_row = prepare(pathlib.Path(folder), rows, fields, batch, packed_alone)
         readers = stored.read(rounds)
         trained = {name: stored.train(name, rounds, device) for name in names}
     report |= {"rows": rows, "threads": threads, "batch": batch, "fields": fields, "rounds": rounds, "device": device}
-    report |= {"backend": "jax" if on_jax else "tensorflow", "bytes_per_row": bytes_per_row}
+    report |= {"backend": backend, "bytes_per_row": bytes_per_row}
     report |= {"epoch_disk_over_memory": {name: waiting(epochs) for name, epochs in trained.items()}}
     report |= {"readers": [speed.as_json() for speed in readers]}
     report |= {"epochs": [speed.as_json() for epochs in trained.values() for speed in epochs]}

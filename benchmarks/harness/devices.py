@@ -58,6 +58,13 @@ def load_jax_on(device: str) -> None:
         raise InputError(sees_no_gpu("jax"))
 
 
+def load_backend_on(device: str) -> str:
+    """Loads the backend that KERAS_BACKEND names, TensorFlow by default, as the other two functions do; returns it."""
+    backend = "jax" if os.environ.get("KERAS_BACKEND") == "jax" else "tensorflow"
+    (load_jax_on if backend == "jax" else load_tensorflow_on)(device)
+    return backend
+
+
 def sees_no_gpu(backend: str) -> str:
     """Returns the error message for a backend that sees no GPU."""
     return f"{backend} sees no GPU; install its version for one: {INSTALL[backend]}"

@@ -93,8 +93,8 @@ _MODELS = {
     "cascading_nn_gbdt": ("ctrpipe.models.text.cascading", "CascadingNNGBDT", "BERT4CTR, section 4.1.3; Ling 2017"),
 }
 _OWN = re.compile(r"[\w.]+:\w+")
-# Hyperparameters that may also be None.
 _BESIDE = ("name", "encoder")  # what a configuration's section of a model holds beside the hyperparameters
+# Hyperparameters that may also be None.
 _OPTIONAL = ("top_k", "rank", "qk_rank", "v_rank")
 # Hyperparameters that may also be a list with a value per hidden layer.
 _PER_LAYER = ("dropout",)

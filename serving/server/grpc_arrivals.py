@@ -109,6 +109,7 @@ class Arrivals:
         self._waiting = Calls()
         self._refused: dict[str, None] = {}  # connections whose last large message was refused, by age
         self._turn = threading.Semaphore()
+        self._running = 0
 
     @contextlib.contextmanager
     def waiting(self, context: grpc.ServicerContext) -> Iterator[None]:
@@ -160,9 +161,20 @@ class Arrivals:
         for context in calls:
             context.cancel()
 
-    def has_answers(self) -> bool:
-        """Returns whether an answer has not been read by its client yet."""
-        return self._unread.size > 0
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Counts a call among those that run, until the block ends."""
+        with self._lock:
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running -= 1
+
+    def is_idle(self) -> bool:
+        """Returns whether no call runs, and no client has yet to read its answer."""
+        return not self._running and self._unread.size == 0
 
     def answered(self, context: grpc.ServicerContext, size: int) -> None:
         """Counts an answer until its client has read it, or is gone."""

@@ -79,7 +79,6 @@ class GrpcServer:
         # One thread of TF Serving's always waits for the next call.
         self._places = threading.Semaphore(max(options.grpc_max_threads - 1, 1) + options.grpc_max_queued_calls)
         self._slots = Slots(options.grpc_max_threads, self._places)
-        self._lock, self._running = threading.Lock(), 0
         self._most_bytes = options.max_request_bytes
         threads = options.grpc_max_threads + MOST_WAITING + max(options.grpc_max_queued_calls, _MOST_QUEUED)
         self._pool = concurrent.futures.ThreadPoolExecutor(threads, "grpc")
@@ -142,13 +141,10 @@ class GrpcServer:
         """Has a place among the calls that run or wait until the block ends; refuses the call if none is free."""
         if not self._places.acquire(blocking=False):
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, _EXHAUSTED)
-        with self._lock:
-            self._running += 1
         try:
-            yield
+            with self._arrivals.running():
+                yield
         finally:
-            with self._lock:
-                self._running -= 1
             self._places.release()
 
     def start(self) -> None:
@@ -168,7 +164,7 @@ class GrpcServer:
             self._arrivals.cancel_all()
         idle = 0
         while not stopped.wait(_LOOK_SECONDS):
-            idle = 0 if self._running or self._arrivals.has_answers() else idle + 1
+            idle = idle + 1 if self._arrivals.is_idle() else 0
             if idle == _LOOKS:
                 self._server.stop(0)
         self._arrivals.close()

@@ -36,7 +36,8 @@ def _forward(method: str, arrivals: Arrivals) -> Callable[[Iterator[bytes], grpc
         body = arrivals.small_message(requests, context)
         call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = _profiler().unary_unary(method)
         try:
-            answer: bytes = call(body, timeout=context.time_remaining())
+            with arrivals.running():
+                answer: bytes = call(body, timeout=context.time_remaining())
             return answer
         except grpc.RpcError as error:
             context.abort(error.code(), error.details())

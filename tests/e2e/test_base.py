@@ -148,6 +148,7 @@ def test_the_base_scores_explains_looks_at_a_log_serves_is_asked_and_moves_label
             ("bench", "latency", "--model", model, "--config", "short.yaml", "--output", "latency", "--data", log),
         ]
         said = run_all(base, [*of_a_server, *of_files], mistakes=[len(of_a_server) + 1])
+        assert "The models were not built, which needs the extra pipeline" in " ".join(said[-1].split())
     over_rest, over_grpc, moved, _, *said = said
     assert over_rest == over_grpc and len(over_rest.splitlines()) == 3
     assert "stable\t1\tAVAILABLE" in moved

@@ -237,7 +237,7 @@ class PackedReader:
 
     To shuffle, the order of all files' blocks is drawn from the seed, and the rows of each window of about SHUFFLE_ROWS
     rows are shuffled. A smaller log is shuffled as a whole. Threads read ahead until the iterator ends: one core reads
-    and shuffles three million rows of Criteo a second, and a GPU trains on four times as many.
+    and shuffles three million rows of Criteo's width a second, and a GPU trains a small model on more.
 
     Args:
         files: Files of PackedWriter, read in the order of their paths.
