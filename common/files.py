@@ -156,9 +156,9 @@ def not_finite(value: Any, name: str = "") -> Iterator[str]:
 
 
 def check_ends(paths: Iterable[pathlib.Path], most_bytes: float = math.inf) -> None:
-    """Checks that whoever reads these files comes to their end, before TensorFlow or Python opens one.
+    """Raises an error for files without an end, such as pipes and devices, before TensorFlow or Python opens them.
 
-    Symbolic links are followed. Absent files, folders and unreadable files pass: the reader of such a file says so.
+    Symbolic links are followed. Missing files, folders and unreadable files pass; their reader reports them.
 
     Args:
         paths: The files.

@@ -22,10 +22,10 @@ def say(text: str, err: bool = False) -> None:
 
 
 def fitted(text: str, stream: TextIO) -> str:
-    """Returns lines as they are to be printed to a stream.
+    """Fits lines to the width of a stream.
 
-    On a terminal a line that is too long is broken between words. A path or a name stays whole, so that it can be
-    copied. What is no terminal, as a file or a pipe, gets each line whole, for `grep`.
+    On a terminal, long lines are broken between words. A path or a name stays whole, so that it can be copied. Files
+    and pipes get each line whole, so that `grep` works.
     """
     if not stream.isatty():
         return text

@@ -1,4 +1,4 @@
-"""How much memory this process may take, and how much it takes."""
+"""The memory limit of this process, and its current memory."""
 
 import os
 import pathlib
@@ -10,9 +10,9 @@ _LIMITS = ("memory.max", "memory.limit_in_bytes")  # of version 2 and of version
 
 
 def memory_limit(cgroups: pathlib.Path = _CGROUPS, own: pathlib.Path = _OWN_CGROUPS) -> int:
-    """Returns the bytes of memory that this process may take: the machine's, or fewer in a container.
+    """Returns the memory limit of this process in bytes: the machine's memory, or a container's limit if it is lower.
 
-    A container's limit is the smallest one of its control group and of the groups above it, of both versions.
+    A container's limit is the smallest limit of its control group and of all parent groups, in cgroup v1 and v2.
 
     Args:
         cgroups: Where the control groups are mounted.
@@ -50,7 +50,7 @@ def _groups(cgroups: pathlib.Path, own: pathlib.Path) -> list[pathlib.Path]:
 
 
 def resident_bytes() -> int:
-    """Returns the bytes of memory that this process takes now; 0 where the system does not tell. Takes 10 us."""
+    """Returns the resident memory of this process in bytes; 0 if the system does not report it. Takes 10 us."""
     try:
         return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:

@@ -1,4 +1,4 @@
-"""The installed package, and the folders of the checkout that are its parts.
+"""The parts of the installed package, and their folders in the checkout.
 
 ctrpipe/ contains a link to each of these folders, which gives a checkout and an installed wheel the same module names.
 Python, editable installations, mypy and editors follow the links without configuration.

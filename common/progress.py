@@ -19,7 +19,7 @@ _COUNT = re.compile(r"(\d[\d,]*) of (\d[\d,]*)")
 
 @dataclasses.dataclass(frozen=True)
 class Update:
-    """What a progress bar is told.
+    """One update of a progress bar.
 
     Attributes:
         text: What is being done.

@@ -1,10 +1,10 @@
-"""Folders in stores: written whole, read whole, and their copies on this machine.
+"""Folders in object stores: uploads and downloads of whole folders, and their local copies.
 
-A store renames nothing, so a folder in it is whole once its manifest is there, which is written last. The manifest has
-the size and the SHA-256 of each file. What a killed process left has no manifest, and nobody reads it.
+A store has no rename. A folder is complete once its manifest exists, which is uploaded last and holds the size and the
+SHA-256 of each file. Files of a killed upload have no manifest and are ignored.
 
-A folder's copy on this machine has the same names as its URL, below CTRPIPE_CACHE, or `~/.cache/ctrpipe`: in `copies`
-what was read, in `work` what is to be written.
+Local copies have the same path as the URL, below CTRPIPE_CACHE or `~/.cache/ctrpipe`: downloads in `copies`, folders to
+upload in `work`.
 """
 
 import contextlib
@@ -75,7 +75,7 @@ def _place_of(url: str, kind: str) -> pathlib.Path:
 
 
 def upload(folder: pathlib.Path, url: str, names: Iterable[str] | None = None) -> None:
-    """Writes files of a folder to a store, several at once, and then the manifest. Files that are there are kept.
+    """Uploads the files of a folder in parallel, then the manifest. Unchanged files are skipped.
 
     Args:
         folder: The folder.
@@ -129,9 +129,9 @@ def read_manifest(url: str) -> dict[str, StoredFile]:
 
 
 def download(url: str, folder: pathlib.Path) -> None:
-    """Copies a whole folder of a store to this machine. Files that are there already, and alike, are not asked for.
+    """Downloads a whole folder. Files that already exist locally with the same content are skipped.
 
-    The folder appears, or is replaced, once all of it is here and equals the manifest.
+    The local folder appears, or is replaced, once it is complete and matches the manifest.
 
     Raises:
         FileNotFoundError: the folder has no manifest, so it is not whole.

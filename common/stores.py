@@ -100,7 +100,7 @@ Result = TypeVar("Result")
 
 
 class StoreError(InputError):
-    """A store does not do what is asked, for a reason that a user can mend."""
+    """A store refuses a request for a reason that the user can fix."""
 
 
 class UnreachableError(StoreError):
@@ -351,7 +351,7 @@ def _filesystem(place: _Place) -> Any:
 
 
 def _settings(scheme: str) -> tuple[str, ...]:
-    """Returns what the environment says about a scheme's store: its endpoint, and its region."""
+    """Returns a store's endpoint and region as set by the environment."""
     names = {
         "s3": (("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"), ("AWS_REGION", "AWS_DEFAULT_REGION")),
         "gs": (("STORAGE_EMULATOR_HOST",),),
@@ -585,7 +585,7 @@ def state_of(url: str) -> tuple[int, str]:
 
 
 def open_read(url: str, start: int | None = None, stop: int | None = None) -> IO[bytes]:
-    """Opens an object for reading. What is read in order is asked for ahead, in ranges, several at once.
+    """Opens an object for reading. Sequential reads are prefetched in parallel ranges.
 
     Args:
         url: The object.
@@ -683,7 +683,7 @@ class ObjectFile(io.RawIOBase):
         return _asked(self._url, request)
 
     def _is_ahead(self, start: int) -> bool:
-        """Returns whether what is at a position has been asked for."""
+        """Returns whether the range at a position is being prefetched."""
         return start >= self._origin and (start - self._origin) // BLOCK_BYTES in self._blocks
 
     def _from_blocks(self, start: int, stop: int) -> bytes:

@@ -19,15 +19,15 @@ STEP = 2.0**-16  # sums of its multiples below 256 are exact in float32, in what
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class LightGBM(LR, Boosted):
-    """LightGBM's trees on numbers, ids and the weights that a logistic regression gives to a row's values.
+    """Gradient-boosted trees of LightGBM on top of a logistic regression.
 
     `logit = LR(x) + Σ_t value_t[leaf_t(x)]` with `x = [dense, w[id_1], w[id_2], ..., ordinals, LR(x)]`. The ordinal of
-    an id is its place in the vocabulary, which has frequent values first, or its bucket. A category of many values is a
-    number for the trees: its weight in the regression, which says what it is worth beside the other columns.
+    an id is its rank in the vocabulary, or its bucket. A category with many values is a number for the trees: its
+    weight in the regression (target encoding).
 
-    The regression is trained first, by L-BFGS, and the boosting begins at its logit: trees learn what it lacks, which
-    on few rows is little. They learn from weights and logits of regressions that were fitted without the row (out of
-    fold, as in stacked generalisation): the row's own label would betray itself through a rare value's weight.
+    The regression is trained first, by L-BFGS, and boosting starts from its logit. The trees are trained on out-of-fold
+    weights and logits, as in stacked generalisation: with weights fitted on the row itself, a rare value would leak the
+    row's label.
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors, with one task.
@@ -90,7 +90,7 @@ class LightGBM(LR, Boosted):
         return self.answered(logits, training)
 
     def values(self, inputs: Inputs, gathered: Inputs | None = None) -> Tensor:
-        """Returns what the trees split on, float32 (batch_size, features). The last one is the regression's logit.
+        """Returns the inputs of the trees, float32 (batch_size, features). The last column is the regression's logit.
 
         A difference in the last digit can send a row to another leaf. Weights are therefore rounded to multiples of
         STEP, whose sum is the same in every order: in batches of any size, in Keras and in the served graph.

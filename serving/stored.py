@@ -159,7 +159,7 @@ class Mirror:
         return number in present and is_whole(self.url, number)
 
     def try_to_follow(self, wanted: Callable[[dict[int, pathlib.Path]], dict[int, pathlib.Path]]) -> None:
-        """Like `follow`, but logs once what is wrong with the store; what is copied is served on."""
+        """Like `follow`, but logs a store's error once. Versions that were already copied are still served."""
         try:
             self.follow(wanted)
         except StoreError as error:

@@ -1,4 +1,4 @@
-"""Logs of the kinds that a newcomer has, whose clicks follow a known model: what `ctrpipe init` drafts for."""
+"""Logs like those of a newcomer, with a known click model, as inputs of `ctrpipe init`."""
 
 import dataclasses
 import json
@@ -18,7 +18,7 @@ _DAYS = 86_400
 
 @dataclasses.dataclass(frozen=True)
 class FirstLog:
-    """A log, and what an expert knows of it.
+    """A log, and an expert's knowledge of it.
 
     Attributes:
         write: Writes the log to a path.
@@ -95,7 +95,7 @@ def write_wide(path: pathlib.Path, rows: int = 9600, seed: int = 1) -> None:
 
 
 def write_films(path: pathlib.Path, rows: int = 50_000, seed: int = 1) -> None:
-    """Writes ratings like MovieLens's, joined with what is known of users and films."""
+    """Writes ratings like MovieLens's, joined with attributes of users and films."""
     random = np.random.default_rng(seed)
     users, films = 900, 1500
     kinds = np.array("Action Comedy Drama Horror Romance Thriller War Western Crime Musical".split())

@@ -1,4 +1,4 @@
-"""Gives several sides turns, and compares what they take within the same rounds."""
+"""Runs several sides in alternating rounds, and compares them within each round."""
 
 import statistics
 import time

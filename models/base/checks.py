@@ -11,6 +11,6 @@ def require_positive(**sizes: int | None) -> None:
 
 
 def require_one_rate(dropout: float | Sequence[float]) -> None:
-    """Raises ValueError if there are several dropout rates; for a model whose MLP is not all that has dropout."""
+    """Raises ValueError if there are several dropout rates, for a model with dropout outside its MLP."""
     if not isinstance(dropout, int | float):
         raise ValueError(f"`dropout` should be one rate, which is not the MLP's alone here. Received: {list(dropout)}")

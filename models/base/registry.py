@@ -299,7 +299,7 @@ def _name_now(old: str) -> str:
 
 
 def _suggest(name: str, known: Iterable[str], beside: Iterable[str] = ()) -> str:
-    """Returns the name with the one that may be meant, of the known ones or those beside them, or all known ones."""
+    """Returns a hint for an unknown name: the most similar known name, or all known names."""
     names = list(known)
     near = nearest_name(name, [*names, *beside])
     hint = f"did you mean '{near}'?" if near is not None else f"known: {', '.join(sorted(names))}"

@@ -1,4 +1,4 @@
-"""Keeps a run's trained Keras model beside its export, for explanations and for later warm starts."""
+"""Keeps a run's trained Keras model next to its export, for explanations and warm starts."""
 
 import pathlib
 

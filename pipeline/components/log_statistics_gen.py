@@ -36,7 +36,7 @@ def LogStatisticsGen(
     code_version: Parameter[str],
     spec: Parameter[str],
 ) -> None:
-    """Computes the statistics of each split, what the report says of its columns, and which a model should not have.
+    """Computes the statistics of each split and column, and warnings about columns that are no features.
 
     Args:
         examples: The payload.

@@ -1,4 +1,4 @@
-"""What the Trainer gets: its settings, and the artifacts of the nodes before it."""
+"""The inputs of the Trainer: its settings, and the artifacts of earlier nodes."""
 
 import dataclasses
 import pathlib

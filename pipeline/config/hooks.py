@@ -6,7 +6,7 @@ from ctrpipe.transforms.log.section import Section
 
 
 class Hooks(Section):
-    """Code of installed packages that a run calls, by the names of their entry points.
+    """Code of installed packages that a run calls, named by entry points.
 
     docs/hooks.md says what each kind is given and returns. A hook that fails ends the command with exit code 2 and one
     line, and the same command calls it again. Metrics and gates are called when the model is evaluated, the others when

@@ -44,7 +44,7 @@ _OTHER_TIME = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class Said:
-    """What a user says of a log, in place of guesses.
+    """What a user states about a log, in place of guesses.
 
     Attributes:
         label, time, user, group, weight: Names of columns; None where the draft guesses.

@@ -1,4 +1,4 @@
-"""Finds the columns of a log that are not features: weights, split markers, row numbers, and other labels.
+"""Finds columns of a log that are no features: weights, split markers, row numbers and other labels.
 
 A model that has one of them is almost perfect on the log and useless in production, where a request has none.
 """
@@ -237,7 +237,7 @@ def _outcome(name: str, values: Sequence[str]) -> str:
 
 
 def _other_label(name: str, values: Sequence[str], clicks: Sequence[float]) -> str:
-    """Returns what says that a column is known only after the click; "" if nothing does."""
+    """Returns the reason why a column is known only after the click; "" if there is none."""
     present = [
         (value.lower().removesuffix(".0"), click) for value, click in zip(values, clicks, strict=True) if _is(value)
     ]

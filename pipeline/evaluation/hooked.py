@@ -1,4 +1,4 @@
-"""Metrics and gates of installed packages: what they get of a model's test rows, and what they may return."""
+"""Metrics and gates of installed packages: their inputs from a model's test rows, and the results they may return."""
 
 import dataclasses
 import math

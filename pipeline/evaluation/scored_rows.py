@@ -146,7 +146,7 @@ def read_scored(path: pathlib.Path) -> ScoredRows:
 
 
 def about_rows(table: pa.Table) -> dict[str, Any]:
-    """Returns what a table of scored rows says of itself, such as the `separators` of its slicing columns."""
+    """Returns the properties of a table of scored rows, such as the `separators` of its slicing columns."""
     about: dict[str, Any] = json.loads((table.schema.metadata or {}).get(_KEY, b"{}"))
     return about
 

@@ -61,7 +61,7 @@ class Argo:
             return
 
     def reason(self, nodes: Iterable[str]) -> str:
-        """Returns the first message of these nodes that says more than that a container ended with an error."""
+        """Returns the first message of these nodes that is more specific than "a container ended with an error"."""
         messages = (one_line(self._nodes.get(node, {}).get("message") or "", 300) for node in nodes)
         return next((message for message in messages if message and not _EXIT_CODE.search(message)), "")
 

@@ -1,9 +1,9 @@
-"""The work of the steps of a sweep and of a study: each training in a pod of its own, in a folder that all pods share.
+"""The steps of sweeps and studies on Kubeflow: each training in its own pod, in a folder that all pods share.
 
-A sweep's trainings do not depend on each other. A study's do: a point is chosen after the trials before it. So a study
-goes in rounds. One step records the results of a round and chooses the points of the next, as many as there are pods;
-each pod then trains one trial. It stops a trial by what was known when the round began, in a copy of the study: SQLite
-on a network volume has one writer. With one pod a round, the trials are those of `ctrpipe tune`.
+The trainings of a sweep are independent. A study chooses each point after earlier trials, so it runs in rounds. One
+step records the results of a round and chooses as many points as there are pods; each pod then trains one trial. A pod
+prunes its trial with a copy of the study as of the start of the round, because SQLite on a network volume supports only
+one writer. With one pod per round, the trials are the same as in `ctrpipe tune`.
 """
 
 import contextlib
@@ -276,7 +276,7 @@ def propose_trials(task: Task) -> None:
 
 
 def train_one_trial(task: Task) -> None:
-    """Trains one trial; on a volume, the same step again goes on from its checkpoint."""
+    """Trains one trial. On a volume, a retried step resumes from its checkpoint."""
     number = task.arguments["item"]
     with _continued(task) as (arguments, shared_by_pods, shared):
         output = shared_by_pods.path

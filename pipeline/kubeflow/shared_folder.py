@@ -1,8 +1,8 @@
-"""The folder that the pods of a sweep or a study share: on a volume that all of them mount, or in a store.
+"""The folder that the pods of a sweep or a study share: on a shared volume, or in an object store.
 
-A pod has a disk of its own. From a store its step fetches what it reads, works on that disk, and writes what has
-changed once it has succeeded. A store renames nothing, so what says that something is whole is written after it:
-databases, then JSON files, then the file that the other steps begin with.
+A pod has its own disk. With a store, a step downloads its inputs, works on that disk, and uploads the changed files
+once it has succeeded. A store has no rename, so the files that mark completeness are uploaded last: first databases,
+then JSON files, then the file that other steps start with.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ class SharedFolder:
         self.path = path
 
     def fetch(self, wanted: Callable[[str], bool] = lambda _: True) -> None:
-        """Downloads the files whose name, relative to the folder, is wanted. A volume has them already."""
+        """Downloads the files whose relative name is wanted. Does nothing on a volume."""
 
     def fetch_below(self, places: Iterable[pathlib.Path]) -> None:
         """Brings these files and folders, of those that are in the folder, and what the folders hold."""

@@ -1,4 +1,4 @@
-"""What Kubeflow's pages show of a run beyond its metrics: curves, rows, versions and TensorBoard.
+"""The artifacts of a run that Kubeflow's pages display beyond metrics: curves, rows, versions and TensorBoard.
 
 Kubeflow draws what it finds in the metadata of artifacts with a type that it knows. The keys of a curve and of a
 confusion matrix are those of kfp's ClassificationMetrics.

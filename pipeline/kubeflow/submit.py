@@ -386,7 +386,8 @@ class _Waits:
         self._told: set[str] = set()
 
     def check(self, state: str, tasks: RunSteps) -> None:
-        """Says why a task waits, if it does so for WAIT_SECONDS and Argo knows. `state` is the run's.
+        """Reports why a task waits, if it has waited for WAIT_SECONDS and Argo has a reason. `state` is the run's
+        state.
 
         Raises:
             InputError: the run or a step has been pending for `start_seconds`.

@@ -1,6 +1,6 @@
-"""What the report's data page says of each column, counted exactly in rows of the log, by the kind of the column.
+"""Statistics of each column for the report's data page, exact, by the column's kind.
 
-TFDV's statistics know numbers and texts alone: a list counts as one value there, and a time as a category.
+TFDV knows only numbers and texts: it counts a list as one value, and a time as a category.
 """
 
 import dataclasses

@@ -1,6 +1,7 @@
-"""The numbers of a report that need its test rows: intervals, the gain of a ranking, and what each slice costs.
+"""The figures of a report that need the test rows: intervals, the gain curve, and each slice's share of the log loss.
 
-Apart from the page, because importing numpy and pyarrow takes longer than a report whose numbers are kept.
+This module is separate from the page, because importing numpy and pyarrow takes longer than rendering a report from
+cached figures.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,7 +40,7 @@ LEAST = {"auc": 0.0, "log_loss": 0.0, "calibration": 0.0}
 
 
 def read_predictions(predictions: bytes) -> tuple[Columns, pa.Table]:
-    """Returns the columns of PLOTTED that there are, and the whole table, of the rows whose label is known.
+    """Returns the available columns of PLOTTED, and the whole table, for the rows with a known label.
 
     Rows without a weight have the weight 1.
 
@@ -62,7 +63,7 @@ def read_predictions(predictions: bytes) -> tuple[Columns, pa.Table]:
 
 
 def measure(predictions: bytes, slices: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns what the report says beside metrics.json, for JSON.
+    """Returns the report's figures in addition to metrics.json, as JSON values.
 
     Args:
         predictions: See `read_predictions`.
@@ -88,7 +89,7 @@ def _intervals(columns: Columns, column: str, estimators: Mapping[str, Estimator
 
 
 def _interval(name: str, estimate: Estimate | None) -> list[float] | None:
-    """Returns the ends of the 95% interval over other test rows; None where there is no error to be known."""
+    """Returns the 95% interval over test rows; None if the standard error is unknown."""
     if estimate is None or not estimate.standard_error:
         return None
     half = NORMAL_QUANTILE * estimate.standard_error

@@ -197,7 +197,7 @@ def _measured(data: pathlib.Path, slices: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kept(path: pathlib.Path, drawn_from: bytes, draw: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Returns what a file keeps of a former report if it was made from the same data by the same code, or makes it.
+    """Returns a cached result if it was made from the same data by the same code; computes it otherwise.
 
     Drawing and counting take longer than the rest of the report.
     """

@@ -9,7 +9,7 @@ METRICS = ("auc", "log_loss", "rig", "calibration")
 
 
 def spread(side: SeedSide) -> dict[str, tuple[float | None, float | None]]:
-    """Returns the mean and the standard deviation of each of METRICS over a side's trainings.
+    """Returns the mean and the standard deviation of each of METRICS over the trainings of one side.
 
     Both are None if a training lacks the metric, and the deviation is None for one training.
     """

@@ -1,4 +1,4 @@
-"""What a hook gets of a finished run, and the calls of the hooks that follow a run."""
+"""The finished run as a hook sees it, and the calls of the hooks that follow a run."""
 
 import dataclasses
 import html

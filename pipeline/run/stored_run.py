@@ -1,7 +1,7 @@
-"""A run whose output folder is a URL: it works in a folder of this machine, and writes to the store at its end.
+"""A run whose output is a URL: it works in a local folder, and uploads the result at its end.
 
-TFX's database and the cache of a run need a disk, so they stay on this machine, where an interrupted run goes on. A run
-on another machine begins with the newest version in the store.
+TFX's database and the cache need a local disk. They stay on this machine, where an interrupted run resumes. A run on
+another machine starts from the newest version in the store.
 """
 
 import contextlib

@@ -28,7 +28,7 @@ class StackedRows:
     weights: np.ndarray | None
 
     def dataset(self, reference: Any = None) -> Any:
-        """Returns the rows as LightGBM takes them, with the regression's logits as what the trees begin at."""
+        """Returns the rows as a LightGBM dataset, with the regression's logits as initial scores."""
         start = self.values[:, -1].astype(np.float64)
         # Otherwise LightGBM drops what its default leaf of 20 rows cannot split, and refuses a smaller one afterwards.
         unfiltered = {"feature_pre_filter": False}

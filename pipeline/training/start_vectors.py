@@ -42,7 +42,7 @@ def begin_with_vectors(job: TrainingJob, learner: Learner, ids: npt.NDArray[np.i
 
 
 def _said(field: str, start: StartVectors, count: int, width: int) -> str:
-    """Returns how many embeddings of a field start from vectors, and what they keep of them."""
+    """Returns a line on how many embeddings of a field start from vectors, and how much of the vectors they keep."""
     length = start.vectors.shape[1]
     line = f"{count:,} embeddings of {field} start from pretrained vectors"
     if length <= width:

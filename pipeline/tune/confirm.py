@@ -1,7 +1,7 @@
-"""The end of a study: its best configuration against the default one, on test rows, with several seeds each.
+"""The end of a study: compares its best configuration with the default one on test rows, with several seeds each.
 
-The best of many trials is the best partly by chance on the validation rows. The search reads no test row, so that these
-rows and other seeds say whether the difference is one.
+The best of many trials is partly the best by chance on the validation rows. The search reads no test rows, so test rows
+and further seeds show whether the difference is real.
 """
 
 import dataclasses

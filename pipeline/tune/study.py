@@ -175,7 +175,7 @@ class Study:
         return [trial.number for trial in self._left]
 
     def adopt(self, trial: optuna.Trial, other: FrozenTrial) -> None:
-        """Records what a copy of this study knows of a trial: its evaluations, first stages and seconds."""
+        """Records a trial's progress from a copy of this study: its evaluations, first stages and seconds."""
         for evaluation, value in sorted(other.intermediate_values.items()):
             trial.report(value, evaluation)
         for name, value in other.user_attrs.items():

@@ -1,7 +1,7 @@
-"""Lets a run of the graph begin once its memory fits, and large requests only a few at a time.
+"""Admission of runs of the graph: a run begins once its memory fits, and few large requests run at a time.
 
-Short requests of other clients run beside a long one: it has half of the processors at most. While a long one waits for
-its turn, its thread counts as free, so that short ones are answered meanwhile.
+A long request takes at most half of the processors, so short requests of other clients run beside it. The thread of a
+long request that waits for its turn counts as free.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ _held = threading.local()
 
 
 class Slots(contextlib.AbstractContextManager[None]):
-    """So many threads may be inside the block at the same time; one that is `stepping_aside` is not counted.
+    """Limits the number of threads inside a block. A thread that is `stepping_aside` is not counted.
 
     Args:
         count: The number of threads.
@@ -65,7 +65,7 @@ class Slots(contextlib.AbstractContextManager[None]):
 
 
 def stepping_aside() -> contextlib.AbstractContextManager[None]:
-    """Inside the block this thread does not count as one of its `Slots`: it waits for others."""
+    """Inside the block, this thread does not count as one of its `Slots`, because it only waits."""
     slots: Slots | None = getattr(_held, "slots", None)
     return slots.aside() if slots else contextlib.nullcontext()
 
@@ -84,7 +84,7 @@ class Turn:
 
 
 class _Lane:
-    """So many threads at the same time; the others wait for their turn, and step aside meanwhile.
+    """Limits the number of threads that run. Further threads wait for their turn, and step aside meanwhile.
 
     Args:
         count: The number of threads.
@@ -129,7 +129,7 @@ class _Lane:
 
 
 class Admission:
-    """What requests may take of the processors and, in the graph, of the memory together. Thread-safe.
+    """Bounds the processors and the memory of the graph that all requests take together. Thread-safe.
 
     Args:
         budget: The memory and the time of all requests.
@@ -147,9 +147,10 @@ class Admission:
         self._measuring = _Lane(1, waiting)
 
     def reading(self, size: int, timeout_seconds: float | None = None) -> contextlib.AbstractContextManager[None]:
-        """Inside the block a body of `size` bytes is read and answered; of large ones, as many as there are processors.
+        """Inside the block, a body of `size` bytes is read and answered. At most one large body per processor is read
+        at a time.
 
-        Reading keeps the interpreter: with a thread for each large body, a short request waited for all of them.
+        Reading holds the GIL. With one thread for each large body, a short request waited for all of them.
 
         Raises:
             OverBudget: too many large bodies wait.
@@ -158,10 +159,9 @@ class Admission:
         return self._large.turn(timeout_seconds) if size > _LARGE_BODY_BYTES else _AT_ONCE
 
     def parsing(self, size: int, timeout_seconds: float | None = None) -> contextlib.AbstractContextManager[None]:
-        """Inside the block a body of `size` bytes is decompressed and parsed; of large ones, one at a time.
+        """Inside the block, a body of `size` bytes is decompressed and parsed. Large bodies are parsed one at a time.
 
-        They could not be parsed at the same time anyway: only one thread has the interpreter. A short request would
-        wait for each of the threads that want it.
+        Parsing holds the GIL, so parallel threads gain nothing, and a short request would wait for each of them.
 
         Raises:
             OverBudget: too many large bodies wait.
@@ -189,7 +189,7 @@ class Admission:
         inputs: Mapping[str, np.ndarray],
         timeout_seconds: float | None = None,
     ) -> Iterator[Turn]:
-        """Holds what a run takes until the block ends, and records its time.
+        """Holds the memory and the turn of a run until the block ends, and records the run's time.
 
         Raises:
             OverBudget: it does not fit beside what runs and waits.

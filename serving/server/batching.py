@@ -507,7 +507,7 @@ class Batching:
             self._scheduler = BatchScheduler(threads, name, metrics)
 
     def wrap(self, servable: Servable) -> LoadedServable:
-        """Returns the servable, batched if the flags and the version's own parameters file ask for it.
+        """Returns the servable, batched if the flags and the version's own parameters file enable batching.
 
         Raises:
             InputError: the version's own file (B5) cannot be read, or has a mistake.

@@ -1,4 +1,4 @@
-"""Estimates the memory that a parsed JSON body takes, where two bytes of text may become a hundred.
+"""Estimates the memory of a parsed JSON body: two bytes of text can become a hundred.
 
 The estimate is fast: it counts commas, brackets, braces and colons outside of strings. It is an upper bound for the
 parsers, the arrays, TensorFlow and the text of the response together, as `python -m tests.attack` measures.
@@ -70,7 +70,7 @@ class Reading:
 
 
 def check_cost(body: bytes, spare_bytes: int, max_depth: int) -> int:
-    """Returns about the bytes that a body will take; refuses one that would take too much or is nested too deeply.
+    """Returns the estimated bytes of a parsed body. Refuses a body that would take too much or is nested too deeply.
 
     Args:
         body: The decompressed body.

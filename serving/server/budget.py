@@ -1,8 +1,8 @@
-"""The memory and the time that all requests of the process may take together.
+"""The budget of memory and time that all requests of the process share.
 
-A limit for one request does not keep a hundred of them from taking the machine. What a request will take is held here
-before it is paid: before a body is decompressed, parsed or filled, and before the graph runs. What does not fit is
-refused, over REST with 503, over gRPC with RESOURCE_EXHAUSTED; a client may try again.
+A limit per request does not stop a hundred requests from taking the whole machine. Each cost is therefore reserved
+before it arises: before a body is decompressed, parsed or filled, and before the graph runs. A request that does not
+fit is refused with 503 over REST and RESOURCE_EXHAUSTED over gRPC, and the client may try again.
 
 How to use it, with `core.budget`:
 
@@ -12,9 +12,8 @@ How to use it, with `core.budget`:
         ...
         held.shrink(plain_size)                   # what is given back before the block ends
 
-A body that arrives in pieces grows its hold piece by piece; a hold that outlives a block is ended by `Held.close`,
-which may be called twice. `ServedVersion.run` holds what the graph makes of the rows, and the seconds that they take,
-so the protocols count nothing of that.
+A body that arrives in pieces grows its hold piece by piece. `Held.close` ends a hold that outlives a block, and may be
+called twice. `ServedVersion.run` holds the memory and the seconds of the graph, so the protocols do not count them.
 """
 
 import contextlib
@@ -49,7 +48,7 @@ class OverBudget(ServingError):
 
 
 class Budget:
-    """Counts what the requests under way take, and refuses what would be too much. Thread-safe.
+    """Counts what the running requests hold, and refuses a request that would exceed the limit. Thread-safe.
 
     Args:
         max_memory: Bytes that the process may take, with its models; 0 = half of the machine's memory, or of the
@@ -80,7 +79,7 @@ class Budget:
         self.measure_base()
 
     def measure_base(self) -> None:
-        """Measures what the process takes without requests. Called when a version has been loaded or unloaded."""
+        """Measures the memory of the process without requests. Called after a version was loaded or unloaded."""
         with self._lock:
             self._base = max(self._resident() - self.held_bytes, 0)
 
@@ -99,7 +98,7 @@ class Budget:
         return Held(self, size, seconds)
 
     def excess(self) -> int:
-        """Returns by how many bytes the process is above what it may take; 0 or less if it is not."""
+        """Returns the bytes by which the process exceeds its limit; 0 or less if it does not."""
         return self._resident() - self._ceiling()
 
     def _ceiling(self) -> int:
@@ -120,7 +119,7 @@ class Budget:
             self.held_seconds += seconds
 
     def _look(self, size: int) -> None:
-        """Compares a large piece with what the process really takes: an estimate may have been too low."""
+        """Checks the real memory of the process before a large piece, in case an estimate was too low."""
         resident = self._resident()
         if resident + size <= self._ceiling():
             return
@@ -149,7 +148,7 @@ class Budget:
 
 
 class Held(contextlib.AbstractContextManager["Held"]):
-    """What one request holds of a budget. One thread at a time may change it.
+    """The reservation of one request. Only one thread at a time may change it.
 
     Attributes:
         size: Bytes that it holds now.

@@ -370,7 +370,7 @@ class ServerCore:
             self._threads.append(thread)
 
     def _tidy(self) -> None:
-        """Returns unused memory: at once where the process is above its limit, as gRPC's own buffers may bring it."""
+        """Frees unused memory. Does so at once if the process exceeds its limit, for example by gRPC buffers."""
         if self.budget.excess() > 0 or time.monotonic() - self._tidied >= _TIDY_SECONDS:
             return_unused_pages()
             self._tidied = time.monotonic()

@@ -1,14 +1,15 @@
-"""gRPC calls whose message has not arrived: how many there may be, and which of them gives way.
+"""gRPC calls whose message has not arrived: their limit, and which call is cancelled above it.
 
-A client opens a call with a frame of about 100 bytes, and may never send the message. grpcio's handlers of one
-message wait for it in a thread of the pool, so one such call per thread of the pool blocks all other clients.
+A client opens a call with a frame of about 100 bytes and may never send the message. grpcio's unary handlers wait for
+the message in a thread of the pool, so one such call per thread blocks all other clients.
 
-A message that arrives and never ends takes memory that no handler sees. Its call waits as well: where the process is
-above its budget, the calls that have waited longest are cancelled, and gRPC frees what has come of them.
+A message that never ends takes memory before any handler sees it. Its call also counts as waiting: if the process
+exceeds its budget, the calls that have waited longest are cancelled, and gRPC frees their partial messages.
 
-grpcio copies a message in the thread that takes over everybody's, and keeps the interpreter meanwhile: 5 ms for 10 MB.
-A large message that is answered takes its client longer than that. One that is refused does not, so that a few clients
-could fill that thread: the next messages of their connections are received one at a time.
+One thread of grpcio receives the messages of all connections. It holds the GIL while it copies a message: 5 ms for 10
+MB. A client that gets answers cannot fill that thread, because answering takes longer than copying. Refusing does not,
+so a few clients with refused messages could. The next messages of their connections are therefore received one at a
+time.
 """
 
 import contextlib
@@ -70,7 +71,7 @@ class Calls:
         return context
 
     def pop_older_half(self, latest: float) -> list[grpc.ServicerContext]:
-        """Removes and returns the older half of the calls that are here since `latest`, on the monotonic clock."""
+        """Removes and returns the older half of the calls that arrived before `latest`, on the monotonic clock."""
         calls = [context for since, context in self._since.values() if since <= latest]
         older = calls[: (len(calls) + 1) // 2]
         for context in older:
@@ -86,14 +87,13 @@ class Calls:
 
 
 class Arrivals:
-    """The calls that wait for their client. Above `most` of them one is cancelled: of the connection that has the most
-    of them, the call that has waited longest.
+    """The calls that wait for their message. Above `most`, the oldest call of the connection with the most calls is
+    cancelled.
 
-    The message of a call that means to be answered comes with its first frames, or some milliseconds later. Its
-    connection has few calls that wait, so that it is not the one that gives way, however fast another connection opens
-    calls or resets them.
+    A well-behaved client sends the message with the first frames or some milliseconds later. Its connection has few
+    waiting calls, so it is not the one that is cancelled, however fast another connection opens or resets calls.
 
-    The answer of a call is counted until its client has read it.
+    An answer counts until its client has read it.
 
     Args:
         most: Calls that may wait.
@@ -113,7 +113,7 @@ class Arrivals:
 
     @contextlib.contextmanager
     def waiting(self, context: grpc.ServicerContext) -> Iterator[None]:
-        """Counts a call among those that wait, until the block ends."""
+        """Counts a call as waiting until the block ends."""
         with self._lock:
             self._waiting.add(context)
             gives_way = self._waiting.pop_of_largest() if len(self._waiting) > self._most else None
@@ -126,7 +126,7 @@ class Arrivals:
                 self._waiting.remove(context)
 
     def start(self) -> None:
-        """Looks at the process's memory from now on, until `close`."""
+        """Starts to watch the memory of the process, until `close`."""
         threading.Thread(target=self._watch, name="arrivals", daemon=True).start()
 
     def close(self) -> None:
@@ -138,10 +138,10 @@ class Arrivals:
             self._unread.expire(_UNREAD_SECONDS)
 
     def relieve(self) -> None:
-        """Makes room if the process takes more memory than it may.
+        """Frees memory if the process exceeds its limit.
 
-        It drops answers that are not being read, and then the older half of the calls that wait. A call that has waited
-        for a moment is none of those whose message does not end.
+        Drops unread answers first, then the older half of the waiting calls. A call that has waited only for a moment
+        stays, because its message may still be arriving.
         """
         if not (self._waiting or self._unread.size) or self._budget.excess() <= 0:
             return
@@ -163,7 +163,7 @@ class Arrivals:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Counts a call among those that run, until the block ends."""
+        """Counts a call as running until the block ends."""
         with self._lock:
             self._running += 1
         try:
@@ -173,11 +173,11 @@ class Arrivals:
                 self._running -= 1
 
     def is_idle(self) -> bool:
-        """Returns whether no call runs, and no client has yet to read its answer."""
+        """Returns whether no call runs and every answer was read."""
         return not self._running and self._unread.size == 0
 
     def answered(self, context: grpc.ServicerContext, size: int) -> None:
-        """Counts an answer until its client has read it, or is gone."""
+        """Counts an answer as unread until its client has read it or has gone."""
         if size <= _FREE_BYTES:
             return
         key = object()

@@ -1,4 +1,4 @@
-"""The health service of gRPC. What grpcio has for it lets a Watch that ends stop the whole server."""
+"""The gRPC health service. In grpcio's own implementation, a Watch that ends can stop the whole server."""
 
 import functools
 import threading
@@ -24,10 +24,10 @@ _UNKNOWN = _answer(health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
 
 
 class Health:
-    """Answers Check and Watch. All services serve until the server ends, so that a watcher needs no thread.
+    """Answers Check and Watch. All services serve until the server ends, so a watcher needs no thread.
 
-    Above MOST_WATCHING, the oldest watcher of the connection that has the most is cancelled. A client of gRPC then asks
-    again.
+    Above MOST_WATCHING watchers, the oldest watcher of the connection with the most watchers is cancelled. A gRPC
+    client then watches again.
 
     Args:
         services: The names of the services that are known.
@@ -52,7 +52,7 @@ class Health:
         return grpc.method_handlers_generic_handler(_SERVICE, handlers)
 
     def end(self) -> None:
-        """Tells who watches that the server ends."""
+        """Tells all watchers that the server ends."""
         with self._lock:
             senders = list(self._senders.values())
         for send in senders:
@@ -84,7 +84,7 @@ class Health:
             self._senders.pop(id(context), None)
 
     def _asked_service(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> str:
-        """Returns the name of the service whose health is asked for. Ends the call if the message has none."""
+        """Returns the name of the requested service. Ends the call if the message has none."""
         body = self._arrivals.small_message(requests, context)
         try:
             return str(health_pb2.HealthCheckRequest.FromString(body).service)

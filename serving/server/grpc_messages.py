@@ -1,8 +1,8 @@
-"""Bodies of gRPC calls before they are parsed: decompressed within the budget, and with an upper bound of their cost.
+"""Unparsed bodies of gRPC calls: decompresses them within the budget, and bounds their cost.
 
-gRPC would decompress a body before the server hears of it, and a megabyte may become a gigabyte. So gRPC is told to
-hand bodies over as they came (`grpc.per_message_decompression`). A body of gzip begins with a byte that no message can
-begin with, one of deflate with a field that no request has.
+gRPC decompresses a body before the server sees it, and a megabyte may become a gigabyte. The server therefore takes
+bodies as they arrive (`grpc.per_message_decompression`). The first byte tells the compression: no message can begin
+with gzip's first byte, and deflate's first byte would be a field that no request has.
 """
 
 import zlib
@@ -37,7 +37,7 @@ _DEFLATE = 0x78
 
 
 def plain_size(body: bytes, limit: int) -> int:
-    """Returns how many bytes a message has once it is decompressed: by what gzip says at its end, else at most so many.
+    """Returns the size of a message after decompression: gzip states it at its end, for deflate it is an upper bound.
 
     Raises:
         ServingError: they are above the limit.
@@ -51,7 +51,7 @@ def plain_size(body: bytes, limit: int) -> int:
 
 
 def plain_message(body: bytes, limit: int, held: Held) -> bytes:
-    """Returns the message, decompressed where it is gzip or deflate. `held` grows with it.
+    """Returns the message, decompressed if it is gzip or deflate. `held` grows by its size.
 
     Args:
         body: The message as it came.
@@ -89,7 +89,7 @@ def _is_deflate(body: bytes) -> bool:
 
 
 def check_message(body: bytes) -> int:
-    """Returns an upper bound of the bytes that a message takes when it is parsed and read.
+    """Returns an upper bound of the bytes that a message takes after parsing and reading.
 
     Raises:
         ServingError: it may have more than MOST_ELEMENTS elements, or MOST_OTHERS names.
@@ -127,7 +127,7 @@ def _count_tags(body: bytes, tags: tuple[int, ...]) -> int:
 
 
 def check_examples(request: Any) -> int:
-    """Returns an upper bound of the bytes that the examples of a parsed request take until they are answered.
+    """Returns an upper bound of the bytes that the examples of a parsed request take until the answer.
 
     Raises:
         ServingError: it has more than MOST_EXAMPLES examples.

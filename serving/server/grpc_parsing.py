@@ -1,9 +1,9 @@
-"""Parses large messages of protobuf piece by piece, so that other threads run between the pieces.
+"""Parses large protobuf messages piece by piece, so that other threads run between the pieces.
 
-protobuf's parser keeps the interpreter for the whole message: for 20 ms where it holds a million strings, in which no
-other client is answered. Here the fields are only found, and each group of some kilobytes is given to that parser. A
-field that is larger is read in the same way if it is a message itself. The large content of a tensor is kept beside the
-message, as protobuf would copy it three times.
+protobuf's parser holds the GIL for a whole message, 20 ms for a million strings, and no other client is answered
+meanwhile. This module only finds the fields, and passes groups of some kilobytes to protobuf's parser. A larger field
+is split in the same way if it is a message. The large content of a tensor stays outside the message, because protobuf
+would copy it three times.
 """
 
 import itertools
@@ -88,7 +88,7 @@ class _Large(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    """A message, and what it does not hold itself.
+    """A message, and the large contents that are kept outside it.
 
     Attributes:
         message: The message.
@@ -118,7 +118,7 @@ def parse(message_class: Any, body: bytes) -> Parsed:
 
 
 def with_contents(message: Any, contents: Contents) -> Any:
-    """Returns a Predict request that holds the contents itself."""
+    """Returns the Predict request with the contents inside it."""
     if not contents:
         return message
     whole = type(message)()

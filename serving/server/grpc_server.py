@@ -113,7 +113,7 @@ class GrpcServer:
             raise InputError(f"Cannot listen on {address} for gRPC; {advice}") from error
 
     def _handler(self, request_class: Any, answer: Answer) -> grpc.RpcMethodHandler:
-        """Returns the handler of a method. It takes a stream, so that it decides itself how the message is awaited."""
+        """Returns the handler of a method. It takes a stream, so it decides itself how to wait for the message."""
 
         def respond(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
             body = self._arrivals.message(requests, context)
@@ -152,11 +152,11 @@ class GrpcServer:
         self._server.start()
 
     def stop(self, grace_seconds: float) -> None:
-        """Stops accepting requests and waits up to `grace_seconds` for running ones; the rest are dropped.
+        """Stops accepting requests and waits up to `grace_seconds` for running ones; later ones are dropped.
 
-        Clients are told to send no more (GOAWAY). What is under way is answered. A call whose message does not come is
-        waited for only _ARRIVAL_SECONDS, and who watches the health is told that it ends. A connection without a call
-        is then closed: gRPC would wait all of the grace for a client that is gone without a word.
+        Clients receive GOAWAY, and running calls are answered. A call without a message has only _ARRIVAL_SECONDS left.
+        Watchers of the health learn that the server ends. A connection without a call is then closed, because gRPC
+        would wait the whole grace period for a client that vanished.
         """
         stopped = self._server.stop(grace_seconds)
         self._health.end()

@@ -50,7 +50,7 @@ _AT_ONCE = 1 << 14
 
 
 class Filling:
-    """Counts what the tensors of one request are filled with beside the values that were sent."""
+    """Counts the bytes that the tensors of one request are padded with, beyond the values that were sent."""
 
     def __init__(self) -> None:
         self._bytes = 0

@@ -118,7 +118,7 @@ class HttpServer:
         return alone
 
     def is_short(self, request: Request, alone: bool) -> bool:
-        """Returns whether a request is answered on the loop's thread: by its method, its size, and what is known."""
+        """Returns whether the loop's thread answers a request, by its method, its size and the model's pace."""
         if request.parts or (request.method == "POST" and not (alone and len(request.body) <= SHORT_BYTES)):
             return False
         return self.app.is_short(request)
@@ -127,10 +127,10 @@ class HttpServer:
         raise NotImplementedError("HttpProtocol answers; uvicorn wants an application to be callable")
 
     def connected(self, connection: "HttpProtocol") -> None:
-        """Notes a new connection, and closes idle ones if there are too many.
+        """Records a new connection, and closes idle ones if there are too many.
 
-        Without a file for it, no client's connection would be accepted. Some are closed at once: to find the oldest
-        takes a look at all of them.
+        Without a free file descriptor, no client could connect. Several connections are closed at once, because finding
+        the oldest requires a pass over all of them.
         """
         self.connections.add(connection)
         if len(self.connections) > self._most_connections:
@@ -139,9 +139,10 @@ class HttpServer:
                 each.close()
 
     def drop_oldest_body(self, newcomer: "HttpProtocol") -> bool:
-        """Refuses the request whose body has been arriving for longest, if that is longer than the newcomer's.
+        """Refuses the request whose body has been arriving for the longest time, if it is older than the new one.
 
-        A client that never finishes its body has no more than its time; one that sends in time is heard.
+        A client that never finishes its body loses only its own request. A client that sends its body in time is
+        answered.
         """
         arriving = [connection for connection in self.connections if connection.holds_body]
         oldest = min(arriving, key=lambda connection: connection.began, default=newcomer)
@@ -188,10 +189,11 @@ class _Server(uvicorn.Server):
     """uvicorn's server, whose shutdown loses no request that has arrived."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accepts what waits in the listeners' queues, closes them, and ends each connection after its answers.
+        """Accepts the connections in the listeners' queues, closes the listeners, and ends each connection after its
+        answers.
 
-        Closing a listener resets the connections in its queue, whose clients may have sent their requests. No client is
-        told `Connection: close` before the listeners are closed: it would come again at once.
+        Closing a listener resets the queued connections, whose clients may have sent requests. `Connection: close` is
+        sent only after the listeners are closed: a client would otherwise connect again at once.
         """
         accepted = [one for listener in sockets or [] for one in _stop_listening(listener)]
         for server in self.servers:
@@ -566,7 +568,7 @@ class HttpProtocol(asyncio.Protocol):
     def shutdown(self) -> None:
         """Ends the connection once every request that has begun to arrive is answered. Called by uvicorn.
 
-        A connection in use just now has time for a further request, whose answer says `Connection: close`.
+        A connection that was used a moment ago may send one more request, whose answer says `Connection: close`.
         """
         if self._reader.phase is _IDLE and not self._current and not self._waiting:
             quiet = self._loop.time() - self.since

@@ -66,8 +66,8 @@ def in_object(key: str, value: bytes) -> bytes:
 def error_body(message: str | None) -> bytes:
     """Returns an error as JSON; empty if there is no message.
 
-    Bytes that are not UTF-8 are written as they are, as TF Serving writes them. A text of megabytes, which names what a
-    request invents, is cut: to write it keeps the interpreter.
+    Bytes that are not UTF-8 are written unchanged, as TF Serving does. A message of megabytes, which repeats a name
+    from the request, is cut, because writing it holds the GIL.
     """
     if message is None:
         return b""

@@ -1,7 +1,7 @@
-"""Reads rows of a REST request as a log of JSON lines has them, for `--rows_as_logged`.
+"""Reads the rows of a REST request as a JSON lines log has them, for `--rows_as_logged`.
 
-TF Serving refuses a number for a column of texts, `null`, a list, an absent column and one that the model does not
-know. A log has all of them, and its reader says what they mean. The inputs made here are those of `serving_raw`.
+TF Serving refuses a number in a text column, `null`, a list, a missing column and an unknown column. A log has all of
+these, and the log's reader defines their meaning. The resulting inputs are those of `serving_raw`.
 """
 
 import math

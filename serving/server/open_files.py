@@ -6,7 +6,7 @@ import sys
 
 
 def raise_file_limit() -> None:
-    """Lets the process have as many files and connections open as it may."""
+    """Raises the process's limit of open files and connections to the maximum."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):  # macOS has a lower limit than it says

@@ -1,8 +1,7 @@
-"""Runs the rows of a large request in pieces, so that no operation keeps the processors from other clients for long.
+"""Runs the rows of a large request in pieces, so no operation blocks other clients for long.
 
-TensorFlow does not interrupt an operation. One of 260,000 rows took seconds, and the operations of a request of ten
-rows waited behind its parts. An answer of a model that ctrpipe exports depends on its own row alone, so that pieces
-have the same answers.
+TensorFlow does not interrupt an operation. An operation on 260,000 rows took seconds, and a request of ten rows waited
+for it. In a model exported by ctrpipe an answer depends only on its own row, so pieces give the same answers.
 """
 
 from collections.abc import Callable, Hashable, Mapping

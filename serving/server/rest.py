@@ -280,7 +280,7 @@ class RestApi:
     def _plain(self, request: Request, size: int) -> bytes:
         """Returns the body, decompressed if it is gzip. A damaged gzip body is empty, as in TF Serving (R11).
 
-        What it takes is held before anything is decompressed.
+        The size is reserved in the budget before the decompression.
         """
         if not _is_gzip(request):
             return request.body

@@ -1,9 +1,10 @@
-"""What a signature's graph takes for a row, measured once for each loaded version.
+"""The cost of a row in a signature's graph, measured once for each loaded version.
 
 A byte of a request may become kilobytes in the graph: a row of dcn_v2 with 39 columns takes 5 to 9 kB in its layers.
-TensorFlow reports each piece that a run allocates and frees. Runs of one row and of some rows give the cost of a row,
-whatever else the process does meanwhile. The signatures of the warm-up are measured while the version loads, any other
-one before its first request: its first run optimises the graph, which takes a hundred times as long as a measurement.
+TensorFlow reports each allocation of a run. The difference between runs of one row and of several rows is the cost of a
+row, independent of other work in the process. The signatures of the warm-up are measured while the version loads, other
+signatures before their first request. The first run optimises the graph, which takes a hundred times as long as a
+measurement.
 """
 
 import dataclasses
@@ -35,7 +36,7 @@ _MEMORY = 0.5
 
 @dataclasses.dataclass
 class RowCost:
-    """What one signature takes. `record` keeps the seconds up to date.
+    """The memory and the seconds of one signature's rows. `record` keeps the seconds up to date.
 
     Attributes:
         fixed_bytes: Bytes of a run, whatever its rows.
@@ -90,7 +91,7 @@ class RowCosts:
 
 
 def measure(servable: LoadedServable, signature: str) -> RowCost:
-    """Returns what a signature takes, by runs of made-up rows: empty ones, and ones with long texts."""
+    """Measures the cost of a signature with synthetic rows: empty values, and long texts."""
     definition = servable.signatures[signature]
     fixed, per_row = 0.0, 0.0
     is_known = False

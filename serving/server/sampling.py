@@ -173,7 +173,7 @@ class SampleFiles:
                     self._keep_whole_records(file)
 
     def _note_lost(self, error: Exception) -> None:
-        """Says once that records are lost: a full disk loses each of them for the same reason."""
+        """Logs once that records are lost: on a full disk every further record fails for the same reason."""
         if not self._lost:
             log.error("%s: records are lost until this ends: %s", self._folder, one_line(error))
         self._lost += 1

@@ -87,7 +87,7 @@ class ServedVersion:
     def _admitted(
         self, signatures: Iterable[str], inputs: Mapping[str, np.ndarray], timeout_seconds: float | None
     ) -> contextlib.AbstractContextManager[Turn]:
-        """Holds what the run takes."""
+        """Holds the memory and the turn of a run."""
         if self._admission is None:
             return contextlib.nullcontext(Turn(timeout_seconds, None))
         return self._admission.admitted(self.servable, signatures, inputs, timeout_seconds)

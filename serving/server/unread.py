@@ -1,7 +1,7 @@
-"""Answers that their clients have not read: what they may take together, and which of them is dropped.
+"""Answers that their clients have not read yet: their limit, and which one is dropped above it.
 
-A request of forty bytes may have an answer of a megabyte, which stays in memory until its client has read it. A client
-may never read, over many connections.
+A request of 40 bytes may have an answer of a megabyte, which stays in memory until the client reads it. A client may
+open many connections and never read.
 """
 
 import dataclasses
@@ -22,10 +22,9 @@ class _Answer:
 
 
 class Unread:
-    """The answers that are being read. Thread-safe.
+    """The unread answers. Thread-safe.
 
-    Where they take more than a quarter of what requests may hold, the one that has waited longest is dropped, and then
-    the next.
+    Above a quarter of the budget, the answers that have waited longest are dropped.
 
     Args:
         budget: The memory of all requests.

@@ -191,9 +191,9 @@ class VersionManager:
     def _take_next(self) -> None:
         """Takes over the versions wanted next. The caller must hold the lock.
 
-        As in TF Serving (aspired_versions_manager.cc), they wait until each of them that is leaving has ended: where a
-        version failed to load, the former one serves on, and is not wanted again before another version serves. A
-        version that has failed is not tried again while it is wanted.
+        As in TF Serving (aspired_versions_manager.cc), the next versions wait until each version that is leaving has
+        ended. If a version failed to load, the former one keeps serving, and is wanted again only after another version
+        has served. A failed version is not retried while it is wanted.
         """
         wanted = self._next
         if wanted is None or any(self._is_leaving(number) for number in wanted):

@@ -394,7 +394,7 @@ def bucketed(order: np.ndarray, length: np.ndarray, size: int, random: np.random
 
 
 def by_group(order: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Reorders rows so that those of a group follow one another, in the place of the group's first row."""
+    """Reorders rows so that the rows of a group are consecutive, at the position of the group's first row."""
     _, first, number = np.unique(groups[order], return_index=True, return_inverse=True)
     reordered: np.ndarray = order[np.argsort(first[number], kind="stable")]
     return reordered

@@ -186,7 +186,7 @@ def feature_map(spec: LogSpec, transform: tft.TFTransformOutput) -> FeatureMap:
 
 
 def _number_tasks(spec: LogSpec, transform: tft.TFTransformOutput) -> tuple[NumberTask, ...]:
-    """Returns the tasks that predict numbers, with what the training rows say of their labels."""
+    """Returns the regression tasks, with the statistics of their labels in the training rows."""
     labels = spec.data.number_tasks.items()
     if not labels:
         return ()

@@ -1,4 +1,4 @@
-"""What a run knows of the files of a log: a hash of their contents, and their states."""
+"""The files of a log as a run knows them: a hash of their contents, and their states."""
 
 import contextlib
 import hashlib

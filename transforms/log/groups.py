@@ -12,7 +12,7 @@ from ctrpipe.common.grouped_auc import NO_GROUP
 def group_numbers(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
     """Returns a number for each row's value of a column, int64 [N]; NO_GROUP where it is missing.
 
-    It is a hash of the value, so that the numbers of parts of a log agree.
+    The number is a hash of the value, so it is the same in all parts of a log.
     """
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()

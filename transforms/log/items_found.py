@@ -1,4 +1,4 @@
-"""Histories whose items have several values each, found in the first rows of a log.
+"""Histories with several values per item, detected in the first rows of a log.
 
 Lists of Parquet, ORC, Avro and JSON show where an item ends, so that the number of its values need not be configured.
 """
@@ -29,7 +29,7 @@ _SIGNS = (";", ",", "|", "\x1e", "\x1f")  # separators that are tried
 
 @dataclasses.dataclass(frozen=True)
 class ItemsFound:
-    """What is found of the sequences of a log.
+    """The sequence settings that were detected in a log.
 
     Attributes:
         features: The features, with `within` and `values_per_item` where the lists of the log show them.
@@ -41,9 +41,9 @@ class ItemsFound:
 
 
 def with_items_found(features: Sequence[Any], path: str, encoding: str) -> ItemsFound:
-    """Returns features, with the settings of histories whose items have several values by the first rows of a file.
+    """Returns the features with the detected settings of histories with several values per item.
 
-    A file that cannot be read has none: whoever reads it all reports that.
+    For a file that cannot be read the features stay unchanged; the reader of the whole file reports the error.
     """
     asked = [feature for feature in features if _is_asked(feature)]
     if not asked:

@@ -1,4 +1,4 @@
-"""Names and reads the fields of nested values: `ad.campaign` is the field `campaign` of the column `ad`.
+"""Fields of nested values: `ad.campaign` names the field `campaign` of the column `ad`.
 
 A column whose own name has dots comes before a field of that name. A field of the objects in a list is a list of their
 values: of `items: [{id: 1}, {id: 2}]` the column `items.id` is the list 1, 2.

@@ -1,8 +1,9 @@
-"""Finds rows that a log has more than once, as of a file that was joined to itself.
+"""Finds duplicate rows in a log, for example of a file that was joined to itself.
 
-Rows may well be alike: two impressions of a user in the same second, or a log of few columns with few values. They
-then differ in the label as often as chance has it. Copies never do. So the rows whose label is not the most frequent
-one decide: the rest of those with the same features have the same label as well, far more often than chance has it.
+Equal rows are not always duplicates: a user may have two impressions in a second, or a log may have few columns with
+few values. The labels of such rows differ by chance, those of duplicates never do. The decision is therefore made on
+the rows whose label is not the most frequent one: if their equals have the same label far more often than chance
+predicts, they are duplicates.
 """
 
 import dataclasses

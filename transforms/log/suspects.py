@@ -1,7 +1,7 @@
-"""Finds columns that a model should not have: that give the label away, that number the rows, or that are the weight.
+"""Finds columns that are no features: columns that reveal the label, number the rows, or hold the weight.
 
-A column gives the label away if it is known only after the click, as the page that a click led to. A model with it is
-almost perfect on the log and useless in production, where a request cannot have the column yet.
+A column reveals the label if it is known only after the click, such as the page that a click led to. A model with it is
+almost perfect on the log and useless in production, where a request does not have the column yet.
 """
 
 import dataclasses
@@ -258,7 +258,9 @@ def _gives_away(values: _Values, label: np.ndarray) -> str:
 
 
 def _auc_of_order(numbers: np.ndarray | None, known: np.ndarray, clicks: np.ndarray) -> float:
-    """Returns the AUC of numbers as they are, or of their negatives: bins of few rows say less. 0 if one is missing."""
+    """Returns the AUC of a column's numbers as scores, in either direction; 0 if a number is missing. Bins would be
+    coarser.
+    """
     if numbers is None or not np.isfinite(numbers[known]).all():
         return 0.0
     value = auc(clicks, numbers[known]) or 0.5

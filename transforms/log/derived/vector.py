@@ -10,10 +10,10 @@ from ctrpipe.transforms.log.section import ColumnNames
 
 
 class VectorOf(Derived):
-    """A vector whose elements are columns of numbers, such as the embedding that a table has in 64 columns.
+    """A vector built from numeric columns, such as an embedding stored in 64 columns.
 
-    A row in which an element is missing has no vector. The feature that reads it is of `kind: vector`, and its `length`
-    is the number of columns.
+    If an element is missing, the whole vector is missing. The feature that reads it is of `kind: vector`, and its
+    `length` is the number of columns.
 
     Example:
         derived: {title: {kind: vector, of: [t1..t8]}}

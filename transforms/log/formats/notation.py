@@ -88,10 +88,10 @@ class Notation:
 
 @functools.cache
 def _patterns(delimiter: bytes) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
-    """Returns two patterns of what is trimmed.
+    """Returns two patterns of the text that is trimmed.
 
-    The first one is the blanks at a delimiter or at an end of a line; its group stays. The second one is a value with
-    what stands before it, for lines with quotes; its groups are the delimiter and the value.
+    The first pattern matches blanks at a delimiter or at an end of a line, and keeps its group. The second one, for
+    lines with quotes, matches a value and the text before it; its groups are the delimiter and the value.
     """
     d = re.escape(delimiter)
     blanks = re.compile(rb"(?m: *(%b) *|^ +()| +()(?=\r?$))" % d)

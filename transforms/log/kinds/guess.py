@@ -1,4 +1,4 @@
-"""A column of an unknown log, and what is inferred of it: `ctrpipe init` asks each kind for its guess."""
+"""A column of an unknown log and its inferred properties. `ctrpipe init` asks each kind for its guess."""
 
 import collections
 import dataclasses

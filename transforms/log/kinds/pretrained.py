@@ -10,18 +10,19 @@ MOST_TUNED = 4096  # the principal axes of longer vectors take minutes
 
 
 class Pretrained(Section):
-    """A file of vectors by key, such as the embeddings of all items, which the model reads beside the column's own ids.
+    """A file of pretrained vectors by key, such as item embeddings, which the model reads in addition to the column's
+    ids.
 
-    Frozen vectors become one dense feature of the column, of `length` numbers, as of `kind: vector`. The model learns
-    what to make of them, in a projection where it embeds its dense features. A value without a vector has the vector 0.
+    Frozen vectors become one dense feature of the column with `length` numbers, as with `kind: vector`. A model that
+    embeds dense features projects it to an embedding. A value without a vector gets zeros.
 
-    With `freeze: false` they are fine-tuned: the rows of the model's embedding table start from them and are trained.
-    A sequence with `shared_with: item` reads the same rows. If `embedding_dim` is below `length`, a row starts from the
-    vector's coordinates on the file's principal axes about 0, which keep the most of all inner products. If it is
-    above, the elements beyond `length` start at random. A value without a vector starts at random.
+    With `freeze: false` the vectors are fine-tuned: they initialise the rows of the model's embedding table. A sequence
+    with `shared_with: item` reads the same rows. If `embedding_dim` is smaller than `length`, a row is initialised with
+    the vector's coordinates on the file's principal axes (without centering), which preserve inner products best. If it
+    is larger, the remaining elements are random. A value without a vector is initialised at random.
 
-    Either way the vectors travel in the exported graph, and a value that no training row has finds its vector too. A
-    run says how many values and training rows have none.
+    In both cases the exported graph contains the vectors, so a value that is not in the training rows has its vector as
+    well. A run reports how many values and training rows have none.
 
     Example:
         features:
