@@ -112,8 +112,8 @@ def run_replay(plan: ReplayPlan, output: pathlib.Path) -> list[dict[str, Any]]:
 
     A result has `seed`, `policy`, `day` (the scored day), `trained_to`, `rows`, AUC, log loss and calibration of the
     first task, the metrics of the other tasks (see `further_metrics`), and `cpu_seconds` and `seconds` of the training
-    run. The first training run is the same for all policies. Each seed has its own folder, so further seeds can be added
-    later.
+    run. The first training run is the same for all policies. Each seed has its own folder, so further seeds can be
+    added later.
 
     Raises:
         InputError: the folder holds another replay, or training or scoring ended with a user's mistake.
