@@ -218,9 +218,9 @@ def _rate_rule(name: str, values: Sequence[str]) -> tuple[str, str] | None:
     return name, f"a rate between 0 and 1, {mean:.4g} on average in the first {len(values):,} rows"
 
 
-def guess_column(name: str, values: Sequence[str], is_list: bool) -> Guess:
-    """Returns the inferred kind of a column."""
-    column = ColumnSample(name, values, is_list)
+def guess_column(name: str, values: Sequence[str], is_list: bool, weights: str = "") -> Guess:
+    """Returns the inferred kind of a column; `weights` stands between an element and its weight in maps."""
+    column = ColumnSample(name, values, is_list, weights)
     if not column.present:
         return Guess({}, "without a value in the first rows, so that it is left out", True)
     if not any(value.strip() for value in column.present):

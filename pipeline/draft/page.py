@@ -18,12 +18,15 @@ from ctrpipe.common.stores import name_of
 from ctrpipe.pipeline.config.load import check_config, read_yaml
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
 from ctrpipe.pipeline.draft.columns import CLICK_TASK, LabelGuess, guess_column, guess_label, guess_number
+from ctrpipe.pipeline.draft.made_columns import MadeColumn
+from ctrpipe.pipeline.draft.numbered import numbered_vectors
 from ctrpipe.pipeline.draft.recipe import MOST_OF_TREES, LogSize, count_rows, recipe
 from ctrpipe.pipeline.draft.roles import Role, counted_label, may_be_weight, more_than, roles
 from ctrpipe.pipeline.draft.sets.mind import impressions_column, is_behaviors
 from ctrpipe.pipeline.draft.sets.registry import SETS, draft_of_behaviors, draft_of_set
-from ctrpipe.pipeline.draft.weighted_lists import WeightedPair, weighted_pairs
+from ctrpipe.pipeline.draft.weighted_lists import weighted_pairs
 from ctrpipe.transforms.kddcup2012 import is_kddcup2012
+from ctrpipe.transforms.log.derived.weighted import BEFORE
 from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.kinds.categorical import OFTEN
 from ctrpipe.transforms.log.kinds.guess import ColumnSample, Guess
@@ -141,9 +144,10 @@ def draft(
     size = LogSize(rows, columns, sum(clicks) / len(clicks), bool(histories), not no_trees, task)
     if size.is_large and not task:
         guesses |= histories
-    pairs = weighted_pairs(sample, guesses)
-    guesses = {name: guess for name, guess in guesses.items() if not any(name in (p.values, p.weights) for p in pairs)}
-    guesses |= {pair.name: pair.guess for pair in pairs}
+    made = [*weighted_pairs(sample, guesses), *numbered_vectors(sample, guesses)]
+    parts = {name for column in made for name in column.of}
+    guesses = {name: guess for name, guess in guesses.items() if name not in parts}
+    guesses |= {column.name: column.guess for column in made}
     unsure = list(sample.unsure)
     if no_trees and not size.is_large and not task:
         unsure.append(
@@ -156,7 +160,7 @@ def draft(
     unsure += [f"{name}: {role.comment}" for name, role in weights.items() if name != said.weight]
     unsure += [f"{name} looks like a label too, and is left out: it would betray the label." for name in target.others]
     of_log = None if name else patterns
-    text = _page(of_log, name or _name_of(path), sample, target, guesses, weights, pairs, said, size)
+    text = _page(of_log, name or _name_of(path), sample, target, guesses, weights, made, said, size)
     check_config(read_yaml(text), (), path)
     return text, unsure
 
@@ -261,7 +265,7 @@ def _page(
     label: LabelGuess,
     guesses: dict[str, Guess],
     weights: dict[str, Role],
-    pairs: Sequence[WeightedPair],
+    made: Sequence[MadeColumn],
     said: Said,
     size: LogSize,
 ) -> str:
@@ -282,8 +286,8 @@ def _page(
         f"  labels: {_flow(labels)}",
         *(line for column, role in weights.items() for line in _weight(column, role)),
         *_split(sample, guesses, label, said),
-        *(["derived:"] if pairs else []),
-        *(f"  {_flow({pair.name: pair.derived})[1:-1]}" for pair in pairs),
+        *(["derived:"] if made else []),
+        *(f"  {_flow({column.name: dict(column.derived)})[1:-1]}" for column in made),
         "features:",
     ]
     for settings, members in _groups(guesses):
@@ -309,7 +313,7 @@ def _guess(
     if role:
         return Guess({}, role.comment, True)
     is_list = name in sample.lists
-    guess = guess_column(name, values, is_list)
+    guess = guess_column(name, values, is_list, BEFORE if name in sample.maps else "")
     if name in sample.within and guess.settings:
         return ItemSequence.guess_nested(ColumnSample(name, values, True), LIST_SEPARATOR, sample.within[name])
     if name == said.user and guess.settings.get("kind") != "categorical":

@@ -1,9 +1,9 @@
 """Finds lists whose weights are in a list of another column, such as `a|b` and `0.5|0.1`, for `ctrpipe init`."""
 
-import dataclasses
 import re
 from collections.abc import Mapping, Sequence
 
+from ctrpipe.pipeline.draft.made_columns import MadeColumn, free_name
 from ctrpipe.transforms.log.derived.weighted import BEFORE
 from ctrpipe.transforms.log.kinds.guess import Guess
 from ctrpipe.transforms.log.sample import LIST_SEPARATOR, LogSample
@@ -13,31 +13,7 @@ _FEWEST = 20  # rows with several elements, before two columns are lists of the 
 _NAME = re.compile(r"weight|wt|wgt|score|count|prob|conf|freq|tf|relevance|strength", re.IGNORECASE)
 
 
-@dataclasses.dataclass(frozen=True)
-class WeightedPair:
-    """A list of values with the list of their weights.
-
-    Attributes:
-        name: The name of the derived column.
-        values, weights: The columns of the log.
-        separator: What stands between two elements.
-        guess: The feature of the derived column.
-    """
-
-    name: str
-    values: str
-    weights: str
-    separator: str
-    guess: Guess
-
-    @property
-    def derived(self) -> dict[str, str]:
-        """The derived column, as in a configuration."""
-        written = {"kind": "weighted", "values": self.values, "weights": self.weights}
-        return written if self.separator == LIST_SEPARATOR else {**written, "separator": self.separator}
-
-
-def weighted_pairs(sample: LogSample, guesses: Mapping[str, Guess]) -> list[WeightedPair]:
+def weighted_pairs(sample: LogSample, guesses: Mapping[str, Guess]) -> list[MadeColumn]:
     """Returns the pairs of columns whose lists have the same length in each row, one of them of numbers.
 
     Args:
@@ -45,7 +21,7 @@ def weighted_pairs(sample: LogSample, guesses: Mapping[str, Guess]) -> list[Weig
         guesses: The kind of each column that may be a feature.
     """
     free = [name for name in guesses if name not in sample.within]
-    pairs: list[WeightedPair] = []
+    pairs: list[MadeColumn] = []
     taken: set[str] = set()
     for name in free:
         settings = guesses[name].settings
@@ -69,12 +45,12 @@ def weighted_pairs(sample: LogSample, guesses: Mapping[str, Guess]) -> list[Weig
         if weights is None:
             continue
         taken |= {name, weights}
-        derived = f"weighted_{name}"
-        while derived in sample.columns:
-            derived += "_"
+        derived = {"kind": "weighted", "values": name, "weights": weights}
+        if separator != LIST_SEPARATOR:
+            derived["separator"] = separator
         comment = f"{name} with the weights in {weights}, a list of the same length in each row"
         guess = Guess({**settings, "weights": BEFORE}, f"{comment}; {guesses[name].comment}", True)
-        pairs.append(WeightedPair(derived, name, weights, separator, guess))
+        pairs.append(MadeColumn(free_name(f"weighted_{name}", sample), (name, weights), derived, guess))
     return pairs
 
 

@@ -24,12 +24,13 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.exit_codes import BLOCKED
 from ctrpipe.common.files import write_json
 from ctrpipe.common.fingerprints import fingerprint
-from ctrpipe.common.metrics import summarise
+from ctrpipe.common.metrics import summarise, summarise_numbers
 from ctrpipe.common.output_folder import check_output, one_run_at_a_time
 from ctrpipe.common.processes import python_command, start_command, stop_command
 from ctrpipe.common.progress import announce
 from ctrpipe.pipeline.compare.scoring import read_scoring
 from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.evaluation.further import further_metrics
 from ctrpipe.pipeline.replay.days import Day
 from ctrpipe.pipeline.run.inputs import LATEST
 from ctrpipe.pipeline.run.trained_model import find_model
@@ -110,8 +111,9 @@ def run_replay(plan: ReplayPlan, output: pathlib.Path) -> list[dict[str, Any]]:
     """Returns a result for each seed, policy and day, including stored ones: the day's metrics and the training cost.
 
     A result has `seed`, `policy`, `day` (the scored day), `trained_to`, `rows`, AUC, log loss and calibration of the
-    first task, and `cpu_seconds` and `seconds` of the training run. The first training run is the same for all
-    policies. Each seed has its own folder, so further seeds can be added later.
+    first task, the metrics of the other tasks (see `further_metrics`), and `cpu_seconds` and `seconds` of the training
+    run. The first training run is the same for all policies. Each seed has its own folder, so further seeds can be
+    added later.
 
     Raises:
         InputError: the folder holds another replay, or training or scoring ended with a user's mistake.
@@ -200,9 +202,19 @@ def _score(plan: ReplayPlan, run: pathlib.Path, day: Day, output: pathlib.Path) 
         inputs = [argument for file in day.files for argument in ("--input", file)]
         _call(["score", "--model", str(model), "--output", str(folder), *inputs], folder.parent)
     scored = read_scoring(folder, plan.config)
-    task = next(iter(plan.config.data.labels))
-    metrics = summarise(scored.labels[task], scored.probabilities[task], scored.weights)
-    return {"rows": len(scored.labels[task]), **{name: metrics[name] for name in MEASURED}}
+    by_task = {
+        task: (summarise_numbers if task in scored.numbers else summarise)(
+            labels, scored.probabilities[task], scored.weights
+        )
+        for task, labels in scored.labels.items()
+    }
+    first = next(iter(by_task))
+    further = {
+        name: by_task[task][metric]
+        for name, (task, metric, _) in further_metrics(by_task).items()
+        if metric in by_task[task]
+    }
+    return {"rows": len(scored.labels[first]), **{name: by_task[first][name] for name in MEASURED}, **further}
 
 
 def _call(arguments: Sequence[str], folder: pathlib.Path) -> dict[str, float]:

@@ -13,11 +13,12 @@ from ctrpipe.common.figures import style, write_svg
 from ctrpipe.common.files import write_json
 from ctrpipe.common.significance import quantile
 from ctrpipe.common.terminal import add_row, console, print_table, titled
-from ctrpipe.pipeline.replay.run import MEASURED
+from ctrpipe.pipeline.evaluation.further import further_titles
 
 Results = Sequence[dict[str, Any]]
 LEVEL = 0.95
-_TITLES = {"auc": "AUC", "log_loss": "log loss", "calibration": "calibration", "cpu_seconds": "CPU s"}
+_OF_FIRST = {"auc": "AUC", "log_loss": "log loss", "calibration": "calibration"}
+_COST = {"cpu_seconds": "CPU s"}
 
 
 def write_replay(results: Results, output: pathlib.Path) -> dict[str, Any]:
@@ -31,9 +32,13 @@ def write_replay(results: Results, output: pathlib.Path) -> dict[str, Any]:
 @style()
 def replay_figure(results: Results) -> Figure:
     """Plots each day's metrics and CPU seconds, one line per policy."""
-    figure = Figure(figsize=(11, 7))
-    days = _days(results)
-    for axis, (key, title) in zip(figure.subplots(2, 2).flat, _TITLES.items(), strict=True):
+    titles, days = _titles(results), _days(results)
+    rows = -(-len(titles) // 2)
+    figure = Figure(figsize=(11, 3.5 * rows))
+    axes = list(figure.subplots(rows, 2).flat)
+    for axis in axes[len(titles) :]:
+        axis.set_axis_off()
+    for axis, (key, title) in zip(axes, titles.items(), strict=False):
         for policy in _policies(results):
             means = [_mean(_values(results, policy, day, key)) for day in days]
             axis.plot(days, [math.nan if mean is None else mean for mean in means], marker="o", label=policy)
@@ -48,7 +53,7 @@ def summaries(results: Results) -> dict[str, dict[str, float | None]]:
     by_policy: dict[str, dict[str, float | None]] = {}
     for policy in _policies(results):
         own = [result for result in results if result["policy"] == policy]
-        means = {key: _mean([result[key] for result in own]) for key in MEASURED}
+        means = {key: _mean([result.get(key) for result in own]) for key in _titles(results) if key not in _COST}
         by_policy[policy] = {**means, "cpu_seconds": sum(result["cpu_seconds"] for result in own)}
     return by_policy
 
@@ -121,14 +126,14 @@ def mean_interval(values: np.ndarray) -> tuple[float, float] | None:
 
 def print_replay(results: Results) -> None:
     """Prints a table of the days and policies, their means, and the comparison with the first policy."""
-    policies = _policies(results)
+    policies, titles = _policies(results), _titles(results)
     seeds = len({result["seed"] for result in results})
     over = f"; means over {seeds} seeds" if seeds > 1 else ""
     table = titled(f"Each day is scored by models that were trained on the days before it{over}")
-    for name in ("day", *(f"{policy}\n{title}" for policy in policies for title in _TITLES.values())):
+    for name in ("day", *(f"{policy}\n{title}" for policy in policies for title in titles.values())):
         table.add_column(name, justify="left" if name == "day" else "right")
     for day in _days(results):
-        means = [{key: _mean(_values(results, policy, day, key)) for key in _TITLES} for policy in policies]
+        means = [{key: _mean(_values(results, policy, day, key)) for key in titles} for policy in policies]
         add_row(table, day, *(cell for one in means for cell in _cells(one)))
     every = summaries(results)
     table.add_section()
@@ -144,8 +149,13 @@ def print_replay(results: Results) -> None:
         )
 
 
+def _titles(results: Results) -> dict[str, str]:
+    """Returns the titles of what is shown, by key: of the first task, of the others, and the cost."""
+    return {**_OF_FIRST, **further_titles(results), **_COST}
+
+
 def _cells(values: dict[str, Any]) -> list[str]:
-    numbers = ["-" if values[key] is None else f"{values[key]:.4f}" for key in MEASURED]
+    numbers = ["-" if value is None else f"{value:.4f}" for key, value in values.items() if key not in _COST]
     return [*numbers, f"{values['cpu_seconds']:,.0f}"]
 
 
@@ -164,4 +174,4 @@ def _days(results: Results) -> list[str]:
 
 def _values(results: Results, policy: str, day: str, key: str) -> list[Any]:
     """Returns a measure of a policy on a day, by seed."""
-    return [result[key] for result in results if (result["policy"], result["day"]) == (policy, day)]
+    return [result.get(key) for result in results if (result["policy"], result["day"]) == (policy, day)]

@@ -16,6 +16,7 @@ from ctrpipe.pipeline.compare.corrected import correct
 from ctrpipe.pipeline.compare.shards import shards
 from ctrpipe.pipeline.compare.show import correction, verdict
 from ctrpipe.pipeline.compare.sides import TESTED, Compared, Side, compare_sides, groups_of_rows, side
+from ctrpipe.pipeline.evaluation.further import further_metrics
 from ctrpipe.pipeline.evaluation.scored_rows import read_scored
 from ctrpipe.pipeline.sweep.page import page
 from ctrpipe.pipeline.sweep.plan import SweepPlan
@@ -41,8 +42,6 @@ METRICS = {
     "examples_trained": ("examples_trained",),
     **{f"{kind}_ms_{name}": ("costs", kind, name) for kind in ("training", "inference") for name in COSTS},
 }
-# Of the tasks after the first, on the test rows: metrics of clicks and of numbers, with their titles.
-FURTHER = {"auc": "AUC", "log_loss": "log loss", "rmse": "RMSE", "mae": "MAE"}
 SWEEP_WIDTH = 240  # used if the output is not a terminal
 
 
@@ -88,11 +87,11 @@ def summarise_sweep(plan: SweepPlan, results: dict[str, list[dict[str, Any]]]) -
 
 def _further(run: dict[str, Any]) -> dict[str, tuple[tuple[str, ...], str]]:
     """Returns the path in a run's result, and the title, of each metric of the tasks after the first."""
+    tasks = run["tasks"]
     return {
-        f"{task}_{metric}": (("tasks", task, metric), f"test {task} {title}")
-        for task, numbers in list(run["tasks"].items())[1:]
-        for metric, title in FURTHER.items()
-        if metric in numbers
+        name: (("tasks", task, metric), f"test {title}")
+        for name, (task, metric, title) in further_metrics(tasks).items()
+        if metric in tasks[task]
     }
 
 

@@ -40,11 +40,13 @@ def print_summary(summary: Summary, output: pathlib.Path) -> None:
     for key in keys:
         table.add_column(key.partition(".")[2].replace("_", " "), justify="right")
     latency = report["p99_limit_ms"] is not None
-    for title in ("AUC", "log loss", *(["p99 ms"] if latency else []), "steps"):
+    for title in ("AUC", "log loss", *report["further"].values(), *(["p99 ms"] if latency else []), "steps"):
         table.add_column(title, justify="right")
     for trial in trials:
         cells = [str(trial["number"]), *(setting_text(trial["settings"][key]) for key in keys)]
-        cells += [show(trial["auc"]), show(trial["log_loss"]), *([show(trial["p99_ms"], 2)] if latency else [])]
+        cells += [show(trial["auc"]), show(trial["log_loss"])]
+        cells += [show(trial["further"].get(name)) for name in report["further"]]
+        cells += [*([show(trial["p99_ms"], 2)] if latency else [])]
         table.add_row(*cells, f"{trial['steps']:,}", style="bold" if trial is trials[0] else None)
     terminal = console()
     print_table(terminal, table)

@@ -16,6 +16,7 @@ import sqlalchemy.exc
 from optuna.trial import FrozenTrial, TrialState
 
 from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.pipeline.evaluation.further import further_metrics
 from ctrpipe.pipeline.training.progress import measured
 from ctrpipe.pipeline.tune.plan import TunePlan
 from ctrpipe.pipeline.tune.trial import TrialResult
@@ -212,6 +213,10 @@ class Study:
             for metric in ("auc", "log_loss"):
                 trial.set_user_attr(metric, best[f"validation_{metric}"])
             trial.set_user_attr("examples", best["examples"])
+            further = further_metrics(self._plan.space.base.data.labels)
+            known = {name: best[f"validation_{name}"] for name in further if f"validation_{name}" in best}
+            if known:
+                trial.set_user_attr("further", known)
         elif not result.stopped:
             trial.set_user_attr("refused", result.failure)
         state = TrialState.COMPLETE if best else TrialState.PRUNED

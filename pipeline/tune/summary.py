@@ -9,6 +9,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.evaluation.further import further_titles
 from ctrpipe.pipeline.sweep.plan import value_text
 from ctrpipe.pipeline.tune.plan import TunePlan
 from ctrpipe.pipeline.tune.study import Study
@@ -60,6 +61,7 @@ def summarise(plan: TunePlan, study: Study, confirmation: dict[str, Any] | None 
         "best": next(trial for trial in trials if trial["number"] == study.number(best)),
         "confirmation": confirmation,
         "importance": importance(study),
+        "further": further_titles(trial["further"] for trial in trials),
         "trials": trials,
     }
     head = f"The best of {len(trials)} trials by validation {plan.objective.replace('_', ' ')}, {best.value:.6f}."
@@ -103,6 +105,7 @@ def _trial(plan: TunePlan, trial: FrozenTrial, number: int) -> dict[str, Any]:
         "value": trial.value if complete else None,
         "auc": attributes.get("auc"),
         "log_loss": attributes.get("log_loss"),
+        "further": attributes.get("further", {}),
         "p99_ms": attributes.get("p99_ms"),
         "steps": attributes.get("steps", 0),
         "seconds": attributes.get("trial_seconds", 0.0),

@@ -37,6 +37,7 @@ def write(tmp_path, **changes) -> pathlib.Path:
 
 def test_ranges_of_names_expand():
     assert expand_names(["label", "I1..I3", "C9..C11"]) == ["label", "I1", "I2", "I3", "C9", "C10", "C11"]
+    assert expand_names(["e08..e10", "d0..d2"]) == ["e08", "e09", "e10", "d0", "d1", "d2"]
 
 
 @pytest.mark.parametrize(

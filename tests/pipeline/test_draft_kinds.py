@@ -132,6 +132,100 @@ def test_a_list_of_objects_is_left_out_and_costs_no_row(tmp_path):
     assert read_sample(log).rows == ROWS
 
 
+# Maps -------------------------------------------------------------------------------------------------------------
+
+
+def interests(number: int, random: np.random.Generator) -> dict | None:
+    chosen = random.choice(20, random.integers(0, 4), replace=False)
+    return None if number % 9 == 0 else {f"k{key}": round(float(random.random()), 3) for key in chosen}
+
+
+def as_maps(folder: pathlib.Path, log: list[dict]) -> str:
+    kinds = [("likes", pa.map_(pa.string(), pa.float64())), ("of.likes", pa.map_(pa.string(), pa.int32()))]
+    maps = {name: pa.array([row[name] for row in log], kind) for name, kind in kinds}
+    pq.write_table(pa.table({"click": [row["click"] for row in log], **maps}), folder / "log.parquet")
+    return str(folder / "log.parquet")
+
+
+@pytest.mark.parametrize("write", [as_maps, as_jsonl])
+def test_maps_of_values_to_numbers_are_weighted_values(tmp_path, write):
+    counts = {"of.likes": lambda number, random: {str(key): int(key) for key in random.choice(30, 3, replace=False)}}
+    log = write(tmp_path, rows(likes=interests, **counts))
+    assert read_sample(log).maps == {"likes", "of.likes"}
+    values, _, _ = drafted(log)
+    settings = {"kind": "multivalent", "separator": "|", "top_k": 100_000, "weights": ":"}
+    feature = feature_of(values, "likes")
+    assert {**feature, "columns": sorted(feature["columns"])} == {
+        "columns": ["likes", "of.likes"],
+        **settings,
+        "max_length": 3,
+    }
+
+
+def test_records_and_maps_to_texts_are_no_weighted_values(tmp_path):
+    record = {f"field{place}": place for place in range(12)}
+    text = [("a", "b")]
+    log = as_jsonl(tmp_path, rows(ad=lambda number, random: {**record, "price": 0.5 * number}))
+    assert not read_sample(log).maps and "ad.price" in read_sample(log).columns
+    pq.write_table(
+        pa.table({"click": [0, 1], "words": pa.array([text, text], pa.map_(pa.string(), pa.string()))}),
+        tmp_path / "words.parquet",
+    )
+    assert not read_sample(str(tmp_path / "words.parquet")).columns.keys() - {"click"}
+
+
+# Numbered columns ---------------------------------------------------------------------------------------------------
+
+
+def of_numbers(columns: dict[str, np.ndarray], tmp_path: pathlib.Path) -> str:
+    random = np.random.default_rng(3)
+    table = {"click": random.integers(0, 2, ROWS), "site": [f"s{site}" for site in random.integers(0, 5, ROWS)]}
+    pq.write_table(pa.table({**table, **columns}), tmp_path / "log.parquet")
+    return str(tmp_path / "log.parquet")
+
+
+def normal(count: int, name: str, **other: float) -> dict[str, np.ndarray]:
+    random = np.random.default_rng(7)
+    return {name.format(place): random.normal(0, other.get("scale", 1.0), ROWS) for place in range(count)}
+
+
+@pytest.mark.parametrize(
+    ("name", "written"), [("emb_{:02}", "emb_00..emb_11"), ("user vec{}", "user vec0..user vec11")]
+)
+def test_numbered_columns_of_one_scale_are_one_vector(tmp_path, name, written):
+    values, _, unsure = drafted(of_numbers(normal(12, name), tmp_path))
+    [(vector, made)] = values["derived"].items()
+    assert made == {"kind": "vector", "of": [written]}
+    assert feature_of(values, vector) == {"columns": [vector], "kind": "vector", "length": 12}
+    assert any("seem to be the elements of one vector" in line for line in unsure)
+
+
+def test_a_constant_element_is_left_out_of_its_vector(tmp_path):
+    columns = normal(20, "e{:03}") | {"e005": np.zeros(ROWS)}
+    values, _, _ = drafted(of_numbers(columns, tmp_path))
+    assert values["derived"] == {"e": {"kind": "vector", "of": ["e000..e004", "e006..e019"]}}
+    assert feature_of(values, "e")["length"] == 19
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"emb_3": np.arange(ROWS) * 1.5},  # of another scale
+        {"emb_3": np.arange(ROWS) % 7},  # of whole numbers
+        {"emb_3": np.where(np.arange(ROWS) % 5, np.arange(ROWS) % 11 / 8, np.nan)},  # missing where others are not
+        {f"emb_{place}": np.array(["a", "b"] * (ROWS // 2)) for place in range(2, 9)},  # gaps
+    ],
+)
+def test_numbered_columns_that_differ_stay_numbers(tmp_path, change):
+    values, _, _ = drafted(of_numbers(normal(12, "emb_{}") | change, tmp_path))
+    assert "derived" not in values and feature_of(values, "emb_0")["kind"] == "numeric"
+
+
+def test_a_few_numbered_columns_whose_name_says_no_vector_stay_numbers(tmp_path):
+    values, _, _ = drafted(of_numbers(normal(12, "price{}"), tmp_path))
+    assert "derived" not in values and feature_of(values, "price0")["kind"] == "numeric"
+
+
 # Labels of numbers ------------------------------------------------------------------------------------------------
 
 

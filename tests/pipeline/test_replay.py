@@ -241,6 +241,25 @@ def test_policies_are_summed_up_and_compared_on_the_same_days(tmp_path, capsys):
     assert "warm: AUC -0.0025 beside retrain (" in said and "for 15% of its CPU seconds" in said and "0.7250" in said
 
 
+def test_the_metrics_of_numbers_beside_clicks_are_scored_and_shown(days, calls, tmp_path, monkeypatch, capsys):
+    def scored(folder, config):
+        labels = {"ctr": np.array([0.0, 1.0]), "watch": np.array([3.0, np.nan])}
+        return ScoredRows(
+            str(folder), labels, {"ctr": np.array([0.2, 0.9]), "watch": np.array([5.0, 7])}, numbers=("watch",)
+        )
+
+    monkeypatch.setattr(replay, "read_scoring", scored)
+    results = run_replay(plan_of(days, policies=("frozen",)), tmp_path / "replay")
+    assert {(each["auc"], each["watch_rmse"], each["watch_mae"]) for each in results} == {(1.0, 2.0, 2.0)}
+    assert "watch_auc" not in results[0]
+    monkeypatch.setenv("COLUMNS", "200")
+    written = write_replay(results, tmp_path)
+    assert written["policies"]["frozen"]["watch_rmse"] == 2.0 and "watch RMSE" in (tmp_path / "replay.svg").read_text()
+    print_replay(results)
+    said = capsys.readouterr().out
+    assert "watch RMSE" in said and said.index("watch MAE") < said.index("CPU s") and "2.0000" in said
+
+
 def test_one_day_that_tells_has_no_interval(capsys):
     print_replay([result for result in RESULTS if result["day"] in "ab"])
     assert "warm: AUC -0.0100 beside retrain, for 15% of its CPU" in capsys.readouterr().out.replace("\n", " ")

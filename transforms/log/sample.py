@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.printable import excerpt
+from ctrpipe.transforms.log.derived.weighted import BEFORE
 from ctrpipe.transforms.log.files import (
     first_bytes,
     input_errors,
@@ -41,6 +42,7 @@ from ctrpipe.transforms.log.lines import is_utf8
 from ctrpipe.transforms.log.nested import DOT, leaves
 from ctrpipe.transforms.log.spec import Label, LogSpec
 from ctrpipe.transforms.log.values import as_binary, is_list, join_lists
+from ctrpipe.transforms.log.weighted import pairs_as_lists
 from ctrpipe.transforms.log.words import NUMBER, USUAL_MISSING
 
 ROWS = 10_000
@@ -51,6 +53,8 @@ _NEARLY = 0.02  # a delimiter may fit this share of the lines less than another
 _DECIMALS = {sign: re.compile(rf"[+-]?\d*(?:[{sign}]\d+)?(?:[eE][+-]?\d+)?", re.ASCII) for sign in ".,"}
 _FEWEST_ROWS = 20  # in which values repeat
 LIST_SEPARATOR = "|"
+_FEWEST_KEYS = 8  # of objects, before those with ever other keys are maps and not records
+_FEWEST_MAPS = 20  # objects of one name, likewise
 _INNER_SIGNS = (",", ";", "/", "~")  # for lists in lists
 _CRITEO = ["label", *(f"I{n}" for n in range(1, 14)), *(f"C{n}" for n in range(1, 27))]
 _NO_LABEL = "(none)"  # placeholder for files without a label
@@ -66,6 +70,7 @@ class LogSample:
         columns: Values as text by column name; "" for a missing value.
         lists: Columns whose values are lists in the file; their elements are joined by LIST_SEPARATOR.
         within: By column of lists of lists, the sign that joins the inner ones.
+        maps: Columns of maps from values to numbers, which are lists of `value:number`, joined by BEFORE.
         unsure: A sentence for each uncertain guess about the format.
     """
 
@@ -74,6 +79,7 @@ class LogSample:
     lists: frozenset[str] = frozenset()
     unsure: tuple[str, ...] = ()
     within: dict[str, str] = dataclasses.field(default_factory=dict)
+    maps: frozenset[str] = frozenset()
 
     @property
     def rows(self) -> int:
@@ -141,14 +147,15 @@ def spec_of_texts(
         data["columns"] = columns if label else [*columns, _NO_LABEL]
     read = [name for name in columns if label is None or name != label.column]
     single = [name for name in read if name not in sample.lists]
+    several: dict[str, Any] = {"kind": "multivalent", "max_length": 1, "whole_numbers": False}
     features: list[dict[str, Any]] = [
         {"kind": "categorical", "columns": list(group), "whole_numbers": is_id}
         for is_id, group in itertools.groupby(single, ids.__contains__)
     ]
-    if sample.lists:
-        features.append(
-            {"kind": "multivalent", "columns": sorted(sample.lists), "max_length": 1, "whole_numbers": False}
-        )
+    if lists := sorted(sample.lists - sample.maps):
+        features.append({**several, "columns": lists})
+    if sample.maps:
+        features.append({**several, "columns": sorted(sample.maps), "weights": BEFORE})
     return LogSpec.model_validate({"data": data, "features": features})
 
 
@@ -158,12 +165,16 @@ def _first(sample: LogSample) -> list[str]:
 
 def _of_columns(path: str, kind: type[Columnar]) -> LogSample:
     columns: dict[str, list[str]] = {}
-    lists, unsure = set(), []
+    lists, maps, unsure = set(), set(), []
     within: dict[str, str] = {}
     for name, column in first_columns(kind, path, ROWS).items():
         values = column()
         try:
-            if is_list(values.type):
+            if _maps_to_numbers(values.type):
+                maps.add(name)
+                lists.add(name)
+                texts = join_lists(pairs_as_lists(values, BEFORE, name, path), LIST_SEPARATOR, name, path, {})
+            elif is_list(values.type):
                 lists.add(name)
                 if is_list(values.type.value_type):
                     inner = pc.list_flatten(pc.list_flatten(values))
@@ -173,12 +184,18 @@ def _of_columns(path: str, kind: type[Columnar]) -> LogSample:
                 texts = as_binary(values, name, path)
         except (InputError, pa.ArrowException):
             lists.discard(name)
+            maps.discard(name)
             within.pop(name, None)
             unsure.append(f"{name} of type {values.type} is left out: it has no single value a row.")
             continue
         columns[name] = [(value or b"").decode("utf-8", "replace") for value in texts.to_pylist()]
     told = (*unsure, *_flattened(columns))
-    return LogSample({"format": kind.name.lower()}, columns, frozenset(lists), told, within)
+    return LogSample({"format": kind.name.lower()}, columns, frozenset(lists), told, within, frozenset(maps))
+
+
+def _maps_to_numbers(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    return pa.types.is_map(kind) and any(is_number(kind.item_type) for is_number in tests)
 
 
 def _inner_sign(values: Iterable[str]) -> str:
@@ -239,26 +256,28 @@ def _of_json(objects: list[bytes]) -> LogSample:
     names: dict[str, None] = {}
     lists, mixed = set(), set()
     nested: dict[str, set[str]] = {}
-    for text in objects:
-        try:
-            row = json.loads(text)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict):
-            fields = dict(leaves(row))
-            names |= dict.fromkeys(fields)
-            lists |= {name for name, value in fields.items() if isinstance(value, list)}
-            for name, value in fields.items():
-                elements = value if isinstance(value, list) else []
-                inner = [one for each in elements if isinstance(each, list) for one in each]
-                if inner:
-                    nested.setdefault(name, set()).update(map(str, inner))
-                if any(isinstance(one, dict) for one in elements) or any(isinstance(one, list | dict) for one in inner):
-                    mixed.add(name)
+    read = list(_objects(objects))
+    maps = _maps(read)
+    for row in read:
+        fields = {}
+        for name, value in leaves(row):
+            owner = _map_of(name, maps)
+            names[owner or name] = None
+            if owner is None:
+                fields[name] = value
+        lists |= {name for name, value in fields.items() if isinstance(value, list)}
+        for name, value in fields.items():
+            elements = value if isinstance(value, list) else []
+            inner = [one for each in elements if isinstance(each, list) for one in each]
+            if inner:
+                nested.setdefault(name, set()).update(map(str, inner))
+            if any(isinstance(one, dict) for one in elements) or any(isinstance(one, list | dict) for one in inner):
+                mixed.add(name)
+    lists |= maps
     known = [name for name in _without_empty_parents(names) if name not in mixed]
     within = {name: _inner_sign(values) for name, values in nested.items() if name in known}
     lines, separators = [text for text in objects if is_utf8(text)], dict.fromkeys(lists, LIST_SEPARATOR)
-    parsed, wrong = parse_objects(lines, known, separators, within=within)
+    parsed, wrong = parse_objects(lines, known, separators, weights=dict.fromkeys(maps, BEFORE), within=within)
     columns = {
         name: [(value or b"").decode("utf-8", "replace") for value in values.to_pylist()]
         for name, values in parsed.items()
@@ -267,7 +286,51 @@ def _of_json(objects: list[bytes]) -> LogSample:
     if wrong:
         told.append(f"{len(wrong):,} of {len(lines):,} rows are left out, as the first of them: {wrong[min(wrong)]}.")
     told += _flattened(columns)
-    return LogSample({"format": "jsonl"}, columns, frozenset(lists & set(known)), tuple(told), within)
+    return LogSample({"format": "jsonl"}, columns, frozenset(lists & set(known)), tuple(told), within, frozenset(maps))
+
+
+def _objects(texts: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """Yields the objects of the lines that have one."""
+    for text in texts:
+        try:
+            row = json.loads(text)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(row, dict):
+            yield row
+
+
+def _maps(rows: Sequence[dict[str, Any]]) -> set[str]:
+    """Returns the names of objects that are maps from values to numbers: each one has few of the keys of all."""
+    keys: dict[str, collections.Counter[str]] = {}
+    total: collections.Counter[str] = collections.Counter()
+    others: set[str] = set()
+    for row in rows:
+        for name, inner in _inner_objects(row):
+            keys.setdefault(name, collections.Counter()).update(list(inner))
+            total[name] += bool(inner)
+            if any(isinstance(value, bool) or not isinstance(value, int | float) for value in inner.values()):
+                others.add(name)
+    return {
+        name
+        for name, found in keys.items()
+        if name not in others
+        and len(found) >= _FEWEST_KEYS
+        and total[name] >= _FEWEST_MAPS
+        and 2 * found.total() < len(found) * total[name]
+    }
+
+
+def _inner_objects(values: dict[str, Any], before: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield f"{before}{key}", value
+            yield from _inner_objects(value, f"{before}{key}{DOT}")
+
+
+def _map_of(name: str, maps: Iterable[str]) -> str | None:
+    """Returns the map that has a name, or that has it as a field."""
+    return next((one for one in maps if name == one or name.startswith(f"{one}{DOT}")), None)
 
 
 def _without_empty_parents(names: Iterable[str]) -> list[str]:

@@ -12,6 +12,8 @@ MAX_RANGE = 100_000
 def expand_names(names: list[str]) -> list[str]:
     """Expands ranges of names: ['label', 'I1..I3'] -> ['label', 'I1', 'I2', 'I3'].
 
+    Numbers have as many digits as the first one, where that one begins with 0: 'e08..e10' -> 'e08', 'e09', 'e10'.
+
     Raises:
         ValueError: a range is descending or has more than MAX_RANGE names.
     """
@@ -22,7 +24,8 @@ def expand_names(names: list[str]) -> list[str]:
             first, last = int(name_range["first"]), int(name_range["last"])
             if not 0 <= last - first < MAX_RANGE:
                 raise ValueError(f"'{name}' should name 1 to {MAX_RANGE} columns")
-            expanded += [f"{name_range['prefix']}{number}" for number in range(first, last + 1)]
+            digits = len(name_range["first"]) if name_range["first"].startswith("0") else 1
+            expanded += [f"{name_range['prefix']}{number:0{digits}}" for number in range(first, last + 1)]
         else:
             expanded.append(name)
     return expanded

@@ -7,6 +7,7 @@ import pytest
 
 from ctrpipe.pipeline.tune.page import page
 from ctrpipe.pipeline.tune.plots import _places, budget_curve
+from ctrpipe.pipeline.tune.results import print_summary
 from ctrpipe.pipeline.tune.summary import Summary
 
 
@@ -19,6 +20,7 @@ def trial(number: int, value: float | None, steps: int, rate: float, units: list
         "value": value,
         "auc": value and 1 - value,
         "log_loss": value,
+        "further": {} if value is None else {"watch_rmse": 3 * value},
         "p99_ms": None,
         "steps": steps,
         "seconds": 1.0,
@@ -46,6 +48,7 @@ REPORT = {
     "space": {"training.learning_rate": {"log": [0.001, 0.1]}, "model.hidden_units": [[8], [16, 8]]},
     "best": TRIALS[2],
     "confirmation": None,
+    "further": {},
     "importance": {"training.learning_rate": 0.8, "model.hidden_units": 0.2},
     "trials": TRIALS,
 }
@@ -84,6 +87,16 @@ def test_the_page_is_one_file_that_needs_no_network():
     assert ["4", "0.02", "8", "p99 of 9.00 ms is above <5> ms"] in rows
     assert "3 trials complete, 1 stopped because they lagged behind, 1 not trained; 300 training steps in 5 s" in text
     assert "name: small" in text
+
+
+def test_the_metrics_of_further_tasks_are_in_the_tables(tmp_path, capsys):
+    report = {**REPORT, "further": {"watch_rmse": "watch RMSE"}}
+    text = page(Summary("name: small\n", None, report))
+    assert "watch RMSE</th>" in text
+    assert [row[5] for row in _cells(text) if len(row) == 7] == ["1.2000", "1.5000", "1.8000"]
+    print_summary(Summary("name: small\n", None, report), tmp_path)
+    said = capsys.readouterr().out
+    assert "watch RMSE" in said and "1.2000" in said
 
 
 def test_the_page_of_one_trial_says_that_importance_cannot_be_told():

@@ -11,8 +11,9 @@ from ctrpipe.pipeline.tune import study as study_module
 from ctrpipe.pipeline.tune.study import PARTS, STUDY, Study
 from ctrpipe.pipeline.tune.summary import importance, summarise
 from ctrpipe.pipeline.tune.trial import TrialResult
-from tests.pipeline.tune.small_study import small_plan
+from tests.pipeline.tune.small_study import CONFIG, small_plan
 
+SEARCH = {"training.learning_rate": {"log": [1e-3, 1e-1]}}
 IDENTITY = dict.fromkeys(PARTS, "a")
 
 
@@ -190,6 +191,18 @@ def test_a_loss_that_is_no_number_is_no_result(tmp_path):
     assert (trials[0]["state"], trials[0]["steps"]) == ("refused", 7)
     assert trials[0]["refused"] == "lr: the training loss is not a finite number in epoch 1"
     assert trials[1]["state"] == "complete"
+
+
+def test_a_trial_has_the_metrics_of_the_tasks_after_the_first(tmp_path):
+    labels = {"ctr": "label", "watch": {"column": "I3", "predicts": "count"}}
+    features = [{"kind": "categorical", "columns": ["C9"]}]
+    data = {**CONFIG["data"], "labels": labels}
+    plan = small_plan(tmp_path, data=data, features=features, model={"name": "mmoe"}, search=SEARCH)
+    study = Study(plan, tmp_path, IDENTITY)
+    best = {"validation_auc": 0.6, "validation_log_loss": 0.4, "validation_watch_rmse": 2.5, "examples": 9}
+    study.tell(study.ask(), TrialResult(3, best), 1.0)
+    report = summarise(plan, study).report
+    assert report["trials"][0]["further"] == {"watch_rmse": 2.5} and report["further"] == {"watch_rmse": "watch RMSE"}
 
 
 def test_values_that_do_not_differ_have_no_importance(tmp_path):

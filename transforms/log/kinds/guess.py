@@ -72,11 +72,13 @@ class ColumnSample:
         name: The column's name.
         values: The value of each row; "" or a usual word if it is missing.
         is_list: Whether the file has lists in the column; their elements are joined by "|".
+        weights: What stands between an element and its weight, where the file has maps in the column.
     """
 
     name: str
     values: Sequence[str]
     is_list: bool = False
+    weights: str = ""
 
     @functools.cached_property
     def present(self) -> list[str]:

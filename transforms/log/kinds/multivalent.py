@@ -73,7 +73,7 @@ class Multivalent(WithVocabulary):
     @classmethod
     def guess(cls, column: ColumnSample) -> Guess | None:
         if column.is_list:
-            return _of_lists(column, "|", "lists", "")
+            return _of_lists(column, "|", "maps" if column.weights else "lists", "")
         if column.numbers:
             return None
         if separator := _separator(column.present):
@@ -103,7 +103,10 @@ def weighted_pair(elements: Collection[str]) -> str | None:
 def _of_lists(column: ColumnSample, separator: str, what: str, advice: str) -> Guess:
     elements = {element for value in column.present for element in value.split(separator) if element}
     weights = {}
-    if pair := weighted_pair(elements):
+    if column.weights:
+        weights = {"weights": column.weights}
+        what += " of values to their weights"
+    elif pair := weighted_pair(elements):
         weights = {"weights": ":" if ":" in pair else "="}
         what += " with weights"
     length = usual_length(len([token for token in value.split(separator) if token]) for value in column.present)
