@@ -22,6 +22,8 @@ SHORT_BYTES = 256 << 10
 _FREE_BYTES = 4 << 10  # of a body, not counted: the count would cost a request of one row 1 us
 _BODIES_SHARE = 2  # a body may grow while less than this part of the budget is held
 _SMALL_PART, _JOINED_PART = 4 << 10, 1 << 20
+# A header takes the event loop's thread longer than its bytes do: two bytes as long as a hundred.
+MAX_HEADERS = 1000
 _SEPARATORS = 3  # bytes of a header line besides its name and value, at least: a colon and a line end
 _VERSIONS = ("1.0", "1.1")
 _NO_VERSION_YET = "0.0"
@@ -126,6 +128,7 @@ class _Arriving:
         target: The URL.
         headers: The headers by lower-case name.
         header_bytes: Bytes of the URL and of complete headers and trailers.
+        header_count: Number of complete headers.
         line_bytes: Bytes of the current, incomplete line.
         whole_bytes: Bytes of the pieces that hold nothing but headers, with all white space.
         body_bytes: Bytes of the body.
@@ -139,6 +142,7 @@ class _Arriving:
         "body_bytes",
         "frame_bytes",
         "header_bytes",
+        "header_count",
         "headers",
         "held",
         "line_bytes",
@@ -151,7 +155,7 @@ class _Arriving:
     def __init__(self) -> None:
         self.method = self.target = b""
         self.headers: dict[bytes, bytes] = {}
-        self.header_bytes = self.line_bytes = self.whole_bytes = 0
+        self.header_bytes = self.header_count = self.line_bytes = self.whole_bytes = 0
         self.body_bytes = self.frame_bytes = self.quiet_bytes = 0
         self.held: Held | None = None
         self._parts: list[bytes | bytearray] = []
@@ -293,6 +297,9 @@ class RequestReader:
         arriving.header_bytes += len(name) + len(value) + _SEPARATORS
         if self.phase is not _HEADERS:  # trailers are not used
             return
+        arriving.header_count += 1
+        if arriving.header_count > MAX_HEADERS:
+            return self._refuse_headers()
         name = name.lower()
         if name in arriving.headers and name in (b"host", b"transfer-encoding"):
             value = _REPEATED
@@ -445,7 +452,8 @@ class RequestReader:
 
     def _refuse_headers(self) -> None:
         self._refuse(
-            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"The request's headers are above {MAX_HEADER_BYTES} bytes"
+            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+            f"The request's headers are above {MAX_HEADER_BYTES} bytes or more than {MAX_HEADERS}",
         )
 
     def _refuse_body(self) -> None:
