@@ -127,7 +127,7 @@ class _Arriving:
         method: Set by `_read_body_alone`; otherwise the parser has the method.
         target: The URL.
         headers: The headers by lower-case name.
-        header_bytes: Bytes of the URL and of complete headers and trailers.
+        header_bytes: Bytes of complete headers and trailers.
         header_count: Number of complete headers.
         line_bytes: Bytes of the current, incomplete line.
         whole_bytes: Bytes of the pieces that hold nothing but headers, with all white space.
@@ -288,9 +288,7 @@ class RequestReader:
             self.began += 1
 
     def on_url(self, url: bytes) -> None:
-        arriving = self._arriving
-        arriving.target += url
-        arriving.header_bytes += len(url)
+        self._arriving.target += url  # counted as its line until the headers are complete
 
     def on_header(self, name: bytes, value: bytes) -> None:
         arriving = self._arriving
@@ -311,7 +309,7 @@ class RequestReader:
         self.phase = _BODY
         self._body_in_piece = 0
         headers, version = self._arriving.headers, self._parser.get_http_version()
-        if self._arriving.header_bytes > MAX_HEADER_BYTES:
+        if self._arriving.header_bytes + len(self._arriving.target) > MAX_HEADER_BYTES:
             return self._refuse_headers()
         if version not in _VERSIONS:
             return self._refuse_version()

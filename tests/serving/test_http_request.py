@@ -75,6 +75,15 @@ def test_headers_of_60_kb_are_taken(line):
     assert [one.body for one in found] == [b"a"]
 
 
+@pytest.mark.parametrize("piece", [333, PIECE])
+@pytest.mark.parametrize(("size", "statuses"), [(60_000, []), (MAX_HEADER_BYTES + 1, [431])])
+def test_a_path_of_60_kb_is_taken(size, statuses, piece):
+    reader, _ = a_reader()
+    found, _ = fed(reader, b"GET /" + b"a" * (size - 1) + b" HTTP/1.1\r\nHost: a\r\n\r\n", piece)
+    assert [one.status for one in found if isinstance(one, Refusal)] == statuses
+    assert statuses or [len(one.target) for one in found] == [size]
+
+
 def test_a_body_is_held_from_its_first_bytes_until_its_request_is_released():
     reader, budget = a_reader()
     data = post(b"a" * MIB)
