@@ -25,7 +25,7 @@ class Retrieval(Result):
 
     Attributes:
         version: The folder of the version with the index.
-        items: Number of items written to the index; None if the model already had one.
+        items: Number of items in the index; None if no index was asked for.
         recall: The share of the exact results that the approximate index finds; None if no such index was built.
         answers: The Parquet file with the items of each query; None without queries.
         rows: Number of queries answered.

@@ -76,7 +76,8 @@ def retrieve(
                 f"Approximate: {indexed.cells.probes:,} of {len(indexed.cells.centers):,} cells are read; recall@"
                 f"{indexed.recall.top} {indexed.recall.share:.4f}, by {indexed.recall.users:,} users"
             )
-        say(f"Written: {done.version}, with {len(catalogue.names):,} items of {catalogue.vectors.shape[1]} numbers")
+        what = "Written" if indexed.is_new else "Unchanged"
+        say(f"{what}: {done.version}, with {len(catalogue.names):,} items of {catalogue.vectors.shape[1]} numbers")
     if of := done.answered:
         say(f"{of.rows:,} rows answered in {of.seconds:.2f} s; {of.malformed:,} malformed lines left out")
         say(f"Written: {answers}")

@@ -1,9 +1,12 @@
 """Adds an index of item vectors to a version of a two-tower model, and retrieves items for the rows of a log."""
 
 import dataclasses
+import hashlib
+import json
 import pathlib
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +22,7 @@ from ctrpipe.pipeline.run.trained_model import TrainedModel, find_model
 from ctrpipe.serving.assets import GoldenRows, read_feature_map, read_log_spec
 from ctrpipe.serving.export.export import ITEM_VECTORS, USER_VECTORS, VECTORS
 from ctrpipe.serving.export.retrieval import APPROXIMATE, ITEMS, RETRIEVE, SCORES, Cells, Names, Vectors, add_index
-from ctrpipe.serving.layout import Asset, asset_path, newest_version
+from ctrpipe.serving.layout import ASSETS, Asset, asset_path, newest_version
 from ctrpipe.serving.loader import Servable
 from ctrpipe.serving.rows import TRANSFORM, raw_batches
 from ctrpipe.serving.server.check import check_servable
@@ -34,6 +37,7 @@ ITEM_ROWS = 1 << 12  # per call of the item tower
 QUERY_ROWS = 64  # per call of the index, which scores all of its items for each row
 USERS = 1000  # maximum number of users to measure an approximate index's recall on
 SIGNATURES = {"exact": RETRIEVE, "approximate": APPROXIMATE}
+_OF_AN_INDEX = {Asset.ITEM_INDEX, Asset.WARMUP, Asset.CHECKSUMS}  # the assets that an index changes
 ANSWERS = pa.schema(
     {"file": pa.string(), "line": pa.int64(), ITEMS: pa.list_(pa.binary()), SCORES: pa.list_(pa.float32())}
 )
@@ -87,18 +91,25 @@ class Indexed:
     Attributes:
         version: Its folder.
         found: The items.
-        cells: The cells of the items. None if the index is only exact.
+        cells: The cells of the items. None if the index is only exact, or was there already.
         recall: The recall of the approximate index. None if there is none.
+        is_new: Whether the version was written; otherwise the newest version had this index already.
     """
 
     version: pathlib.Path
     found: Catalogue
     cells: Cells | None = None
     recall: Recall | None = None
+    is_new: bool = True
 
-    def described(self, top: int) -> dict[str, object]:
+    def described(self, top: int, fingerprint: str) -> dict[str, object]:
         """Returns the description of the index that is stored in the version."""
-        described: dict[str, object] = {"items": len(self.found.names), "top": top, "approximate": None}
+        described: dict[str, object] = {
+            "items": len(self.found.names),
+            "top": top,
+            "approximate": None,
+            "fingerprint": fingerprint,
+        }
         if self.cells is not None and self.recall is not None:
             sizes = {"cells": len(self.cells.centers), "probes": self.cells.probes}
             described["approximate"] = {**sizes, "recall": self.recall.share, "users": self.recall.users}
@@ -111,7 +122,7 @@ class Retrieved:
 
     Attributes:
         version: The version with the index.
-        indexed: The index that was written. None if the version already had one.
+        indexed: The index that was asked for. None if no index was asked for.
         answered: The result of the queries. None without queries.
     """
 
@@ -167,6 +178,9 @@ def index_items(
 ) -> Indexed:
     """Writes the model as a new version in `output` with an index, and returns the version and its items.
 
+    If the newest version there has this index of this model already, as after an earlier call that ended or was killed,
+    nothing is written.
+
     The recall of an approximate index is measured on users of the run's validation rows. If only a version is given, it
     is measured on the version's golden rows.
 
@@ -191,6 +205,9 @@ def index_items(
         column = _item_column(spec, item)
         catalogue = _catalogue(servable, spec, column, _item_rows(source, items, spec))
         top = min(top, len(catalogue.names))
+        fingerprint = _fingerprint(source.version, catalogue, top, approximate)
+        if there := _version_with(output, fingerprint):
+            return Indexed(there, catalogue, recall=_measured_recall(there), is_new=False)
         divided_by = _divided(servable, source, spec, catalogue.vectors, top, approximate) if approximate else ()
     finally:
         servable.close()
@@ -199,11 +216,46 @@ def index_items(
         output.mkdir(parents=True, exist_ok=True)
         with atomic_folder(indexed.version) as unfinished:
             add_index(source.version, catalogue.names, catalogue.vectors, top, unfinished, indexed.cells)
-            write_json(asset_path(unfinished, Asset.ITEM_INDEX), indexed.described(top))
+            write_json(asset_path(unfinished, Asset.ITEM_INDEX), indexed.described(top, fingerprint))
             check_servable(unfinished)
     except OSError as error:
         raise InputError(f"{output}: cannot be written ({error.strerror}); choose another --output") from error
     return indexed
+
+
+def _fingerprint(version: pathlib.Path, found: Catalogue, top: int, approximate: Approximate | None) -> str:
+    """Returns a text that two indexes share only if they answer the same: same model, items, and settings.
+
+    The model is known by its extra assets, among them its predictions of some rows, not by its graph, which an index
+    changes.
+    """
+    parts = [top, None if approximate is None else dataclasses.asdict(approximate), found.names.tolist()]
+    digest = hashlib.sha256(repr(parts).encode())
+    digest.update(np.ascontiguousarray(found.vectors).tobytes())
+    for path in sorted((version / ASSETS).iterdir()):
+        if path.name not in _OF_AN_INDEX:
+            digest.update(f"{path.name} {path.stat().st_size} ".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _version_with(output: pathlib.Path, fingerprint: str) -> pathlib.Path | None:
+    """Returns the newest version of a folder if it has this index."""
+    newest = newest_version(output)
+    return newest if newest and _described(newest).get("fingerprint") == fingerprint else None
+
+
+def _measured_recall(version: pathlib.Path) -> Recall | None:
+    described = _described(version)
+    approximate = described["approximate"]
+    return approximate and Recall(described["top"], approximate["recall"], approximate["users"])
+
+
+def _described(version: pathlib.Path) -> dict[str, Any]:
+    """Returns the description of a version's index; {} if it has none that can be read."""
+    try:
+        return dict(json.loads(asset_path(version, Asset.ITEM_INDEX).read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return {}
 
 
 def _divided(

@@ -146,6 +146,14 @@ class Admission:
         self._parsing = _Lane(1, waiting)
         self._measuring = _Lane(1, waiting)
 
+    def holding(self, size: int) -> contextlib.AbstractContextManager[object]:
+        """Holds `size` bytes of the budget inside the block.
+
+        Raises:
+            OverBudget: they do not fit beside what other requests hold.
+        """
+        return self._budget.hold(size)
+
     def reading(self, size: int, timeout_seconds: float | None = None) -> contextlib.AbstractContextManager[None]:
         """Inside the block, a body of `size` bytes is read and answered. At most one large body per processor is read
         at a time.

@@ -18,7 +18,8 @@ INPUTS = "inputs"
 CLASSES = "classes"
 SCORES = "scores"
 OUTPUTS = "outputs"
-MOST_CONTEXT_BYTES = 64 << 20  # total over all examples of a request
+MOST_CONTEXT_BYTES = 16 << 20  # total over all examples of a request
+_COPIES = 2  # of an example: Python's bytes and TensorFlow's string
 CLASSIFY = "tensorflow/serving/classify"
 REGRESS = "tensorflow/serving/regress"
 
@@ -148,6 +149,11 @@ def _definition(version: ServedVersion, signature: str) -> meta_graph_pb2.Signat
     return version.signatures[name]
 
 
+def held_bytes(examples: Sequence[bytes]) -> int:
+    """Returns what serialized examples take while they are answered; a context is in each of them."""
+    return _COPIES * sum(map(len, examples))
+
+
 def as_batch(examples: Sequence[bytes]) -> np.ndarray:
     """Returns serialized examples as an array of objects, [N]. Raises ServingError if there are none."""
     if not examples:
@@ -165,7 +171,8 @@ def _run(
     timeout_seconds: float | None,
 ) -> dict[str, np.ndarray]:
     inputs = {INPUTS: as_batch(examples)}
-    answer = version.run(signature or DEFAULT_SIGNATURE, inputs, outputs, timeout_seconds)
+    with version.holding(held_bytes(examples)):
+        answer = version.run(signature or DEFAULT_SIGNATURE, inputs, outputs, timeout_seconds)
     return {name: np.asarray(value) for name, value in answer.items()}
 
 

@@ -178,7 +178,8 @@ def multi_inference(
     """
     outputs = _task_outputs(version, request, check_method)
     batch = examples.as_batch(serialized(request.input))
-    answers = version.run_together(outputs, batch, timeout_seconds)
+    with version.holding(examples.held_bytes(batch)):
+        answers = version.run_together(outputs, batch, timeout_seconds)
     response = inference_pb2.MultiInferenceResponse()
     for task in request.tasks:
         result = response.results.add()

@@ -167,12 +167,13 @@ class GrpcApi:
             )
         self._reload_guard.check(request.config, self._core.base_paths())
         metrics = self._core.metrics
-        before = {name: metrics.first_value(name) for name in request.metric_names}
+        before = metrics.first_values(request.metric_names)
         self._core.reload(request.config, timeout, folders_exist=True)
         response = model_management_pb2.ReloadConfigResponse()
         response.status.error_code = 0
+        after = metrics.first_values(before)
         for name, value in before.items():
-            response.metric.add(name=name, int64_value_increase=metrics.first_value(name) - value)
+            response.metric.add(name=name, int64_value_increase=after[name] - value)
         return response
 
 

@@ -22,6 +22,8 @@ SHORT_BYTES = 256 << 10
 _FREE_BYTES = 4 << 10  # of a body, not counted: the count would cost a request of one row 1 us
 _BODIES_SHARE = 2  # a body may grow while less than this part of the budget is held
 _SMALL_PART, _JOINED_PART = 4 << 10, 1 << 20
+# A header takes the event loop's thread longer than its bytes do: two bytes as long as a hundred.
+MAX_HEADERS = 1000
 _SEPARATORS = 3  # bytes of a header line besides its name and value, at least: a colon and a line end
 _VERSIONS = ("1.0", "1.1")
 _NO_VERSION_YET = "0.0"
@@ -125,7 +127,8 @@ class _Arriving:
         method: Set by `_read_body_alone`; otherwise the parser has the method.
         target: The URL.
         headers: The headers by lower-case name.
-        header_bytes: Bytes of the URL and of complete headers and trailers.
+        header_bytes: Bytes of complete headers and trailers.
+        header_count: Number of complete headers.
         line_bytes: Bytes of the current, incomplete line.
         whole_bytes: Bytes of the pieces that hold nothing but headers, with all white space.
         body_bytes: Bytes of the body.
@@ -139,6 +142,7 @@ class _Arriving:
         "body_bytes",
         "frame_bytes",
         "header_bytes",
+        "header_count",
         "headers",
         "held",
         "line_bytes",
@@ -151,7 +155,7 @@ class _Arriving:
     def __init__(self) -> None:
         self.method = self.target = b""
         self.headers: dict[bytes, bytes] = {}
-        self.header_bytes = self.line_bytes = self.whole_bytes = 0
+        self.header_bytes = self.header_count = self.line_bytes = self.whole_bytes = 0
         self.body_bytes = self.frame_bytes = self.quiet_bytes = 0
         self.held: Held | None = None
         self._parts: list[bytes | bytearray] = []
@@ -284,15 +288,16 @@ class RequestReader:
             self.began += 1
 
     def on_url(self, url: bytes) -> None:
-        arriving = self._arriving
-        arriving.target += url
-        arriving.header_bytes += len(url)
+        self._arriving.target += url  # counted as its line until the headers are complete
 
     def on_header(self, name: bytes, value: bytes) -> None:
         arriving = self._arriving
         arriving.header_bytes += len(name) + len(value) + _SEPARATORS
         if self.phase is not _HEADERS:  # trailers are not used
             return
+        arriving.header_count += 1
+        if arriving.header_count > MAX_HEADERS:
+            return self._refuse_headers()
         name = name.lower()
         if name in arriving.headers and name in (b"host", b"transfer-encoding"):
             value = _REPEATED
@@ -304,7 +309,7 @@ class RequestReader:
         self.phase = _BODY
         self._body_in_piece = 0
         headers, version = self._arriving.headers, self._parser.get_http_version()
-        if self._arriving.header_bytes > MAX_HEADER_BYTES:
+        if self._arriving.header_bytes + len(self._arriving.target) > MAX_HEADER_BYTES:
             return self._refuse_headers()
         if version not in _VERSIONS:
             return self._refuse_version()
@@ -445,7 +450,8 @@ class RequestReader:
 
     def _refuse_headers(self) -> None:
         self._refuse(
-            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"The request's headers are above {MAX_HEADER_BYTES} bytes"
+            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+            f"The request's headers are above {MAX_HEADER_BYTES} bytes or more than {MAX_HEADERS}",
         )
 
     def _refuse_body(self) -> None:

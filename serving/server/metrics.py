@@ -7,7 +7,7 @@ counter, and adds a HELP line.
 import bisect
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 METRICS_PATH = "/monitoring/prometheus/metrics"
 CONTENT_TYPE = "text/plain"
@@ -205,9 +205,10 @@ class Metrics:
         """Records the absolute difference between the shadow's value of an output and the value sent."""
         self._shadow_difference.observe((model, output), difference)
 
-    def first_value(self, path: str) -> int:
-        """Returns a counter's first value, as read by HandleReloadConfigRequest; 0 if it is not a counter."""
-        return next((metric.first() for metric in self._all() if metric.path == path), 0)
+    def first_values(self, paths: Iterable[str]) -> dict[str, int]:
+        """Returns counters' first values, as read by HandleReloadConfigRequest; 0 for what is not a counter."""
+        values = {metric.path: metric.first() for metric in self._all()}  # once: a request may have a million paths
+        return {path: values.get(path, 0) for path in paths}
 
     def _all(self) -> list[_Metric]:
         return [value for value in vars(self).values() if isinstance(value, _Metric)]

@@ -84,6 +84,14 @@ class ServedVersion:
             joined = run_in_pieces(run, {"": values}, turn.piece_rows)
             return {name: {alias: joined[name, alias] for alias in aliases} for name, aliases in outputs.items()}
 
+    def holding(self, size: int) -> contextlib.AbstractContextManager[object]:
+        """Holds so many bytes of what all requests may take, until the block ends.
+
+        Raises:
+            OverBudget: they do not fit beside other requests.
+        """
+        return contextlib.nullcontext() if self._admission is None else self._admission.holding(size)
+
     def _admitted(
         self, signatures: Iterable[str], inputs: Mapping[str, np.ndarray], timeout_seconds: float | None
     ) -> contextlib.AbstractContextManager[Turn]:

@@ -7,7 +7,6 @@ to find the error that TF Serving would report first.
 import binascii
 import itertools
 import operator
-import re
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -45,8 +44,8 @@ _PACKED = {
     tf.float64: ("d", np.float64),
 }
 MAX_DIMENSIONS = 63  # numpy's limit is 64; the batch takes one dimension
-_BASE64 = re.compile(r"([A-Za-z0-9+/]*)([=.]*)")
-_NO_SPACE = dict.fromkeys(map(ord, " \t\n\v\f\r"))
+_BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+_PADDING, _SPACE = b"=.", b" \t\n\v\f\r"
 Dtypes = dict[str, tf.DType]
 
 
@@ -366,9 +365,10 @@ def decode_base64(text: str) -> bytes:
     Raises:
         ServingError: the text is not base64 (P18).
     """
-    match = _BASE64.fullmatch(text.translate(_NO_SPACE))
-    digits, padding = match.groups() if match else ("A", "")  # refused below: one digit is not a whole byte
-    missing = -len(digits) % 4
-    if missing == 3 or len(padding) not in (0, missing):
+    # By bytes.translate: to search megabytes by a regular expression keeps the interpreter for a third of a second.
+    plain = text.encode("utf-8", "surrogatepass").translate(None, _SPACE)
+    digits = plain.rstrip(_PADDING)
+    missing, padding = -len(digits) % 4, len(plain) - len(digits)
+    if missing == 3 or padding not in (0, missing) or digits.translate(None, _BASE64):
         raise bad_request("Unable to base64 decode")
-    return binascii.a2b_base64(digits + "=" * missing)
+    return binascii.a2b_base64(digits + b"=" * missing)

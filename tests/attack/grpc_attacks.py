@@ -53,6 +53,7 @@ from tests.serving.raw_grpc import (
 )
 
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
+RELOAD = "/tensorflow.serving.ModelService/HandleReloadConfigRequest"
 
 
 def _many_strings() -> predict_pb2.PredictRequest:
@@ -125,7 +126,7 @@ def health_watchers(target: Target) -> list[Measure]:
         return _measured(watched, attack)
 
 
-def _eight(target: Target, body: bytes, clients: int = 8) -> list[Measure]:
+def _eight(target: Target, body: bytes, clients: int = 8, method: str = PREDICT) -> list[Measure]:
     """Clients of another process send a body at once and again; bystanders ask over gRPC and over REST."""
     address = target.server.grpc
     assert address
@@ -134,7 +135,7 @@ def _eight(target: Target, body: bytes, clients: int = 8) -> list[Measure]:
         with tempfile.NamedTemporaryFile() as file:
             file.write(body)
             file.flush()
-            arguments = [address, PREDICT, file.name, str(target.take(10, 0)), str(clients)]
+            arguments = [address, method, file.name, str(target.take(10, 0)), str(clients)]
             command = ["nice", "-n", "19", sys.executable, "-m", "tests.attack.grpc_sender", *arguments]
             return Counter(json.loads(subprocess.run(command, check=True, capture_output=True).stdout))
 
@@ -401,6 +402,16 @@ def endless_reloads(target: Target) -> list[Measure]:
     ]
 
 
+def names_of_metrics(target: Target) -> list[Measure]:
+    """2 kB of gzip: a reload that is refused and asks for the increase of a million metrics; eight at once."""
+    if not target.models:
+        return []
+    reload = model_management_pb2.ReloadConfigRequest()
+    reload.config.model_config_list.config.add(name=NAME, base_path="no absolute path", model_platform="tensorflow")
+    reload.metric_names.extend([""] * target.take(1_000_000, 100_000))
+    return _eight(target, gzip.compress(reload.SerializeToString()), method=RELOAD)
+
+
 def _reload(target: Target, timeout: float, models: dict[str, str]) -> str:
     reload = model_management_pb2.ReloadConfigRequest()
     for name, path in models.items():
@@ -461,5 +472,6 @@ ATTACKS = (
     rapid_resets,
     frame_floods,
     endless_reloads,
+    names_of_metrics,
     grpc_shutdowns,
 )

@@ -1,5 +1,6 @@
 """What a client may do with HTTP/1.1 itself: pipelines, trailers, lines that RFC 9112 forbids."""
 
+import concurrent.futures
 import contextlib
 import json
 import socket
@@ -73,6 +74,22 @@ def many_headers(target: Target) -> list[Measure]:
     """60,000 headers of an empty value: 240 KB, of which a name and a value are 60 KB."""
     answer = statuses(target, b"POST / HTTP/1.1\r\nHost: a\r\n" + b"a:\r\n" * 60_000 + b"\r\n")
     return [Measure("answers other than 431", answer != [431], 0)]
+
+
+def headers_without_values(target: Target) -> list[Measure]:
+    """Eight clients that send 8,000 names of headers in 51 kB, again and again."""
+    names = b"".join(b"%x:\r\n" % number for number in range(8000))
+    end = time.monotonic() + target.take(10, 1)
+    answers: list[list[int]] = []
+
+    def ask(_: int) -> None:
+        while time.monotonic() < end:
+            answers.append(statuses(target, b"GET / HTTP/1.1\r\nHost: a\r\n" + names + b"\r\n"))
+
+    with Bystander(target) as other, LoopWatch(target) as loop, concurrent.futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(ask, range(8)))
+    wrong = sum(answer not in ([431], []) for answer in answers)  # none: the client was still sending
+    return [Measure("answers other than 431", wrong, 0), *loop.measures(), *other.measures()]
 
 
 def endless_chunk_extension(target: Target) -> list[Measure]:
@@ -244,6 +261,7 @@ ATTACKS = (
     endless_trailer,
     endless_header,
     many_headers,
+    headers_without_values,
     endless_chunk_extension,
     folded_header,
     tiny_chunks,

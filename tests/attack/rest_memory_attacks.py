@@ -86,6 +86,22 @@ def packed_white_space(target: Target) -> list[Measure]:
     return _attacked(target, _together(target, request(gzip.compress(text, 1), headers=("Content-Encoding: gzip",))))
 
 
+def broken_base64(target: Target) -> list[Measure]:
+    """Eight clients, each with 5 MB of base64 whose last character is none, in 5 kB of gzip, several times."""
+    text = (
+        b'{"signature_name": "regress", "instances": [{"b64": "' + b"A" * target.take(5_000_000, 1_000_000) + b'!"}]}'
+    )
+    return _attacked(target, _together(target, request(gzip.compress(text), headers=("Content-Encoding: gzip",))))
+
+
+def contexts(target: Target) -> list[Measure]:
+    """Eight clients, each with a context of 500 kB in 33 examples, in 600 bytes of gzip, several times."""
+    context, examples = b"b" * target.take(500_000, 100_000), b",".join([b'{"x": 1.5}'] * 33)
+    text = b'{"signature_name": "classify", "context": {"a": "%b"}, "examples": [%b]}' % (context, examples)
+    packed = request(gzip.compress(text), f"{MODEL}:classify", headers=("Content-Encoding: gzip",))
+    return _attacked(target, _together(target, packed))
+
+
 def unread_answers(target: Target) -> list[Measure]:
     """400 clients that have 6 MB echoed, asked for by 6 kB of gzip, and read nothing."""
     row = {"f": 1.0, "i": 1, "l": 1, "s": "a" * 6_000_000, "b": True, "m": [1.0, 2.0]}
@@ -118,4 +134,13 @@ def _together(target: Target, data: bytes) -> Callable[[Target], None]:
     return attack
 
 
-ATTACKS = (unfinished_bodies, bodies_in_advance, packed_strings, packed_numbers, packed_white_space, unread_answers)
+ATTACKS = (
+    unfinished_bodies,
+    bodies_in_advance,
+    packed_strings,
+    packed_numbers,
+    packed_white_space,
+    broken_base64,
+    contexts,
+    unread_answers,
+)

@@ -41,6 +41,8 @@ IN_FULL_ALONE = {
 # Small, but with a server of their own or seconds of work each. Every run of the tests has what bounds them elsewhere.
 IN_TEST_ALL = {
     "bodies_in_advance": "tests/serving/test_rest_memory.py",
+    "broken_base64": "tests/serving/test_server_parsing.py",
+    "contexts": "tests/serving/test_admission.py",
     "idle_connections": "tests/serving/test_grpc_arrivals.py",  # of REST: tests/serving/test_http_protocol.py
     "packed_numbers": "tests/serving/test_rest_memory.py",
     "packed_strings": "tests/serving/test_rest_memory.py",

@@ -99,6 +99,7 @@ def indexed(folder) -> pathlib.Path:
     found = indexed.found
     assert (found.rows, found.unnamed, found.unknown, len(found.names)) == (44, 1, 3, 20)
     described = json.loads(asset_path(indexed.version, Asset.ITEM_INDEX).read_text())
+    assert len(described.pop("fingerprint")) == 64
     assert described == {"items": 20, "top": 8, "approximate": None}
     return indexed.version
 
@@ -166,6 +167,7 @@ def probed(version: pathlib.Path, users: np.ndarray, probes: int) -> list[set[by
 def test_an_approximate_index_is_beside_the_exact_one_and_its_recall_is_in_the_version(folder, approximate):
     described = json.loads(asset_path(approximate, Asset.ITEM_INDEX).read_text())
     stated = described.pop("approximate")
+    described.pop("fingerprint")
     assert described == {"items": 20, "top": 8} and (stated["cells"], stated["recall"], stated["users"]) == (5, 1.0, 5)
     assert check_servable(approximate) <= 1e-6
     servable = Servable(approximate)
@@ -290,6 +292,25 @@ def test_a_server_answers_the_films_over_rest(folder, approximate):
     ):
         assert [[name.encode() for name in row] for row in answers[signature]["items"]] == names.tolist()
         np.testing.assert_allclose(answers[signature]["scores"], scores, atol=1e-6)
+
+
+def test_the_same_command_again_writes_no_second_version(folder, tmp_path):
+    def versions_after(*arguments: str) -> list[str]:
+        made = ["--items", str(folder / "films.csv"), "--output", str(tmp_path / "out"), "--top", "3"]
+        result = CliRunner().invoke(main, ["retrieve", *made, *arguments])
+        assert result.exit_code == 0, result.output
+        return [re.search(r"^(Written|Unchanged): .*/(\d+), with 20 items", result.output, re.M).group(1, 2)]
+
+    towers, approximate = ["--model", str(folder / "models" / "7")], ["--index", "approximate", "--cells", "4"]
+    users = ["--queries", str(folder / "users.csv"), "--answers", str(tmp_path / "best.parquet")]
+    assert versions_after(*towers) == [("Written", "7")]
+    assert versions_after(*towers, *users) == [("Unchanged", "7")]
+    assert len(pyarrow.parquet.read_table(tmp_path / "best.parquet")) == 3
+    assert versions_after("--model", str(tmp_path / "out")) == [("Unchanged", "7")]  # the same model, with its index
+    assert versions_after(*towers, *approximate) == [("Written", "8")]
+    assert versions_after(*towers, *approximate, *users) == [("Unchanged", "8")]
+    assert versions_after(*towers, "--top", "2") == [("Written", "9")]
+    assert versions_after(*towers) == [("Written", "10")]  # the newest one is the one that is served
 
 
 def test_the_command_answers_each_line_of_a_log_of_users(folder, indexed, tmp_path):

@@ -2,16 +2,20 @@
 
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.protobuf import meta_graph_pb2
 
 from ctrpipe.serving.loader import Servable
 from ctrpipe.serving.server.admission import Admission, Slots
 from ctrpipe.serving.server.budget import Budget, OverBudget
 from ctrpipe.serving.server.errors import ServingError
+from ctrpipe.serving.server.examples import regress, with_context
 from ctrpipe.serving.server.row_cost import RowCost, RowCosts, measure
+from ctrpipe.serving.server.served import ServedVersion
 from tests.serving.packed_servable import shared_version
 
 MIB = 1 << 20
@@ -236,3 +240,22 @@ def test_the_first_requests_of_a_signature_keep_no_thread_while_one_of_them_meas
     for thread in [*first, other]:
         thread.join(20)
     assert not is_kept and not any(thread.is_alive() for thread in first)
+
+
+def test_examples_hold_what_a_context_makes_of_them():
+    budget, held = Budget(1 << 30), []
+    definition = meta_graph_pb2.SignatureDef()
+    definition.inputs["inputs"].dtype = definition.outputs["outputs"].dtype = 1
+    servable = SimpleNamespace(signatures={"regress": definition}, input_types={})
+
+    class Version(ServedVersion):
+        def run(self, signature, inputs, outputs=None, timeout_seconds=None):
+            held.append(budget.held_bytes)
+            return {"outputs": np.zeros(len(inputs["inputs"]), np.float32)}
+
+    version = Version("m", 1, servable, Admission(budget))
+    batch = with_context(b"c" * 100_000, [b"a", b"b"])
+    assert regress(version, batch, "regress").tolist() == [0, 0]
+    assert held == [2 * 2 * 100_001] and budget.held_bytes == 0
+    with pytest.raises(OverBudget), budget.hold(budget.most_bytes - 300_000):
+        regress(version, batch, "regress")

@@ -3,7 +3,15 @@
 import pytest
 
 from ctrpipe.serving.server.budget import Budget
-from ctrpipe.serving.server.http_request import MAX_HEADER_BYTES, Limits, Phase, Refusal, Request, RequestReader
+from ctrpipe.serving.server.http_request import (
+    MAX_HEADER_BYTES,
+    MAX_HEADERS,
+    Limits,
+    Phase,
+    Refusal,
+    Request,
+    RequestReader,
+)
 
 MIB = 1 << 20
 PIECE = 16 << 10
@@ -60,11 +68,20 @@ def test_headers_are_refused_at_64_kib_with_all_that_belongs_to_them(line, piece
     assert read <= MAX_HEADER_BYTES + 2 * PIECE  # the piece in which they begin is not counted with its white space
 
 
-@pytest.mark.parametrize("line", [b"a:\r\n", b"X-Long: " + b"a" * 500 + b"\r\n"])
+@pytest.mark.parametrize("line", [b"a:" + b" " * 60 + b"\r\n", b"X-Long: " + b"a" * 500 + b"\r\n"])
 def test_headers_of_60_kb_are_taken(line):
     reader, _ = a_reader()
     found, _ = fed(reader, post(b"a", line * (60_000 // len(line))))
     assert [one.body for one in found] == [b"a"]
+
+
+@pytest.mark.parametrize("piece", [333, PIECE])
+@pytest.mark.parametrize(("size", "statuses"), [(60_000, []), (MAX_HEADER_BYTES + 1, [431])])
+def test_a_path_of_60_kb_is_taken(size, statuses, piece):
+    reader, _ = a_reader()
+    found, _ = fed(reader, b"GET /" + b"a" * (size - 1) + b" HTTP/1.1\r\nHost: a\r\n\r\n", piece)
+    assert [one.status for one in found if isinstance(one, Refusal)] == statuses
+    assert statuses or [len(one.target) for one in found] == [size]
 
 
 def test_a_body_is_held_from_its_first_bytes_until_its_request_is_released():
@@ -142,3 +159,14 @@ def test_room_is_made_for_a_body_while_there_is_some():
     assert len(others) == 1 and len(request.parts) > 1
     [refusal], _ = fed(reader, post(b"a" * 6 * MIB))
     assert refusal.status == 503 and not others and budget.held_bytes == 3 * MIB
+
+
+@pytest.mark.parametrize("name", [b"a", b"a%d"])
+def test_many_headers_are_refused_however_short_they_are(name):
+    def read(count):
+        names = b"".join((name % number if b"%" in name else name) + b":\r\n" for number in range(count - 1))
+        return RequestReader(Limits(1000, 5.0), Budget()).feed(b"GET / HTTP/1.1\r\nHost: a\r\n" + names + b"\r\n")
+
+    assert [type(item) for item in read(MAX_HEADERS)] == [Request]
+    [refusal] = read(MAX_HEADERS + 1)
+    assert refusal.status == 431

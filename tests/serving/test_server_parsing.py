@@ -1,8 +1,10 @@
 """The server's fast parsers against slow reference parsers."""
 
+import binascii
 import json
 import math
 import random
+import re
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from ctrpipe.serving.server.errors import ServingError
 from ctrpipe.serving.server.json_body import _JsonParser, has_booleans, parse_body, parse_unusual_body, parse_usual_body
 from ctrpipe.serving.server.json_response import error_body, format_predict
 from ctrpipe.serving.server.metrics import Metrics
+from tests.serving.longest_hold import longest_hold
 
 LEAVES = [
     0,
@@ -214,13 +217,13 @@ def test_histograms_count_as_tensorflows_do():
 
 def test_a_metrics_first_value_is_that_of_its_first_labels():
     metrics = Metrics()
-    assert metrics.first_value("/tensorflow/serving/request_count") == 0
+    count, latency = "/tensorflow/serving/request_count", "/tensorflow/serving/request_latency"
+    assert metrics.first_values([count]) == {count: 0}
     metrics.add_model("m")
     for status, times in (("OK", 3), ("INTERNAL", 2)):
         for _ in range(times):
             metrics.record_request("m", "predict", "REST", status, 0.001)
-    assert metrics.first_value("/tensorflow/serving/request_count") == 2
-    assert metrics.first_value("/tensorflow/serving/request_latency") == 0
+    assert metrics.first_values([count, latency, "none", count]) == {count: 2, latency: 0, "none": 0}
 
 
 def test_label_values_are_escaped():
@@ -293,3 +296,33 @@ def test_an_error_of_megabytes_is_cut(length):
     text = "é" * length
     shown = json.loads(error_body(text))["error"]
     assert shown == (text if length <= 262_144 else "é" * 262_144 + "...TRUNCATED")
+
+
+def test_base64_is_read_as_the_pattern_of_abseil_says():
+    chance, taken = random.Random(5), 0
+    for _ in range(3000):
+        text = "".join(
+            chance.choice(
+                ["A", "b", "9", "+", "/", "A", "=", ".", " ", "\n", "!", "\udcff", "\ud800"][
+                    : chance.choice([5, 9, 13])
+                ]
+            )
+            for _ in range(chance.randrange(9))
+        )
+        match = re.fullmatch("([A-Za-z0-9+/]*)([=.]*)", re.sub("[ \\n]", "", text))
+        missing = -len(match[1]) % 4 if match else 3
+        if missing == 3 or len(match[2]) not in (0, missing):
+            with pytest.raises(ServingError, match="Unable to base64 decode"):
+                tensors.decode_base64(text)
+        else:
+            taken += 1
+            assert tensors.decode_base64(text) == binascii.a2b_base64(match[1] + "=" * missing)
+    assert taken > 300
+
+
+def test_broken_base64_does_not_keep_the_interpreter():
+    def refused():
+        with pytest.raises(ServingError, match="Unable to base64 decode"):
+            tensors.decode_base64("A" * 4_000_000 + "!")
+
+    assert min(longest_hold(refused) for _ in range(3)) < 0.06  # 0.2 s where a pattern tries every shorter beginning
