@@ -99,6 +99,8 @@ def test_an_iceberg_table_is_a_log(tmp_path):
             "sql:select 1: the URL has a password, which a run would write down; leave it to the driver",
         ),
         ("sql:nosuch://host/db;select 1", "sql:select 1: cannot be read"),
+        ("sql:sqlite:///none.db;select 1", "sql:select 1: none.db: no such file; correct the URL"),
+        ("sql:sqlite://;select 1", "sql:select 1: :memory:: no such file; correct the URL"),
         ("delta:none", "delta:none: cannot be read"),
         ("iceberg:none.json", "iceberg:none.json: cannot be read"),
     ],
@@ -108,6 +110,16 @@ def test_a_mistake_is_one_line_without_the_password(tmp_path, monkeypatch, patte
     with pytest.raises(InputError, match=message) as error:
         find_files([pattern])
     assert "\n" not in str(error.value) and "secret" not in str(error.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_statement_does_not_change_a_database_of_sqlite(tmp_path):
+    with sqlite3.connect(tmp_path / "shop.db") as connection:
+        connection.execute("create table log (y)")
+    for statement in ("drop table log", "insert into log values (1) returning y"):
+        with pytest.raises(InputError, match="cannot be read .*readonly database"):
+            find_files([f"sql:sqlite:///{tmp_path / 'shop.db'};{statement}"])
+    assert sqlite3.connect(tmp_path / "shop.db").execute("select count(*) from log").fetchone() == (0,)
 
 
 def test_what_is_a_file_is_no_query(tmp_path):

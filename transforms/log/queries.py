@@ -138,9 +138,15 @@ def _of_sqlalchemy(shown: str, rest: str) -> Iterator[pa.RecordBatch]:
         raise InputError(
             f"{shown}: the URL has a password, which a run would write down; leave it to the driver, as in ~/.pgpass"
         )
+    is_sqlite = address.get_backend_name() == "sqlite"
+    database = address.database or ":memory:"
+    if is_sqlite and not database.startswith("file:") and not pathlib.Path(database).is_file():  # SQLite would make it
+        raise InputError(f"{shown}: {database}: no such file; correct the URL")
     engine = sqlalchemy.create_engine(address)
     try:
         with engine.connect().execution_options(stream_results=True) as connection:
+            if is_sqlite:  # a statement that is no query would change the file, and no commit is needed for some
+                connection.exec_driver_sql("pragma query_only = on")
             found = connection.execute(sqlalchemy.text(query.strip()))
             names = list(found.keys())
             for rows in found.partitions(_BATCH_ROWS):
