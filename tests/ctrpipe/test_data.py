@@ -234,3 +234,15 @@ def test_a_message_names_the_dataframe_and_not_its_file(text, given):
 def test_a_mistake_in_a_dataframe_names_no_file():
     with pytest.raises(InputError, match="^the DataFrame: no column besides the label click carries information"):
         ctrpipe.init(pd.DataFrame({"click": [0, 1] * 50, "device": ["a", "b"] * 50}))
+
+
+def test_a_check_names_no_file_of_a_dataframe_and_says_where_an_empty_split_would_be():
+    frame = pd.DataFrame({"click": [0, 1] * 20, "c": "a", "day": ["2026-05-01"] * 39 + ["9999-12-31"]})
+    data = {"format": "parquet", "labels": {"ctr": "click"}}
+    split = {"by": "time", "column": "day", "last": "1d"}
+    config = SMALL | {"data": data | {"split": split}, "features": [{"kind": "categorical", "columns": ["c"]}]}
+    found = ctrpipe.check(config, frame).errors
+    said = "data.split: the validation split has no rows (day: train 2026-05-01 to 2026-05-01, test 9999-12-31 to"
+    assert any(error.startswith(said) and error.endswith("give more data or change data.split") for error in found)
+    malformed = ctrpipe.check(config, frame.assign(click=[0, 1, 2, 3] * 10)).errors
+    assert any("as the DataFrame, row 3 (from 1)" in error or "as the DataFrame: row 3" in error for error in malformed)
