@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from ctrpipe.data import Logs, log_of
+from ctrpipe.data import Logs, as_given, log_of
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result
 from ctrpipe.settings import Config, data_of, overrides, source_of
@@ -69,5 +69,5 @@ def check(config: Config, data: Logs | None = None, **settings: Any) -> Check:
 
     loaded = load_config(source_of(config), overrides(settings))
     findings = check_before_run(*log_of(loaded, data_of(config, data), None))
-    errors, notes = tuple(findings.errors), tuple(findings.notes)
+    errors, notes = (tuple(map(as_given, texts)) for texts in (findings.errors, findings.notes))
     return Check(findings.rows, findings.rejected, errors, notes, findings.splits, findings.read)

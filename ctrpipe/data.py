@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import datetime
 import functools
 import hashlib
 import os
@@ -14,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.printable import excerpt
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -104,10 +106,11 @@ def index_of(data: Any) -> "pd.Index | None":
 def table_of(frame: Any) -> "pa.Table":
     """Converts an in-memory table to a pyarrow Table of plain columns. Categories become their values.
 
-    Named index levels of a pandas DataFrame become columns; unnamed ones are dropped.
+    Named index levels of a pandas DataFrame become columns; unnamed ones are dropped. Intervals and periods become
+    their texts, times that have passed (timedelta) numbers of seconds.
 
     Raises:
-        InputError: the data are not a table, or a column mixes types.
+        InputError: the data are not a table, two columns have one name, or a column mixes types.
     """
     import pyarrow as pa  # lazy: takes 0.2 s, and files do not need it
 
@@ -117,9 +120,11 @@ def table_of(frame: Any) -> "pa.Table":
             f"data of type {kind}: expected a path, a pandas or polars DataFrame or a pyarrow Table; "
             "call .collect() on a LazyFrame, and convert anything else to a DataFrame"
         )
+    if _is_pandas(frame):
+        frame = _plain_pandas(frame)
     try:
         if _is_pandas(frame):
-            table = pa.Table.from_pandas(_with_named_index(frame), preserve_index=False)
+            table = pa.Table.from_pandas(frame, preserve_index=False)
         elif isinstance(frame, pa.RecordBatch):
             table = pa.Table.from_batches([frame])
         elif hasattr(frame, "to_arrow"):  # polars: its stream has types that Parquet lacks
@@ -194,16 +199,70 @@ def _is_pandas(data: Any) -> bool:
     return pandas is not None and isinstance(data, pandas.DataFrame)
 
 
-def _with_named_index(frame: Any) -> Any:
+def _plain_pandas(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """Returns a DataFrame with its named index levels as columns, each of a type that Arrow has.
+
+    Raises:
+        InputError: two columns have one name, or a column's values are of several types or of one that no log has.
+    """
+    import pandas as pd  # lazy: imported already, as the data are a DataFrame
+
     named = [name for name in frame.index.names if name is not None]
-    return frame.reset_index(level=named) if named else frame
+    names = [*map(str, named), *map(str, frame.columns)]
+    if twice := next((name for place, name in enumerate(names) if name in names[:place]), None):
+        raise InputError(f"the DataFrame has two columns named '{excerpt(twice)}'; rename one of them, or drop it")
+    frame = frame.reset_index(level=named) if named else frame
+    changed: dict[Any, pd.Series] = {}
+    for name, kind in frame.dtypes.items():  # names may be numbers
+        held = kind.categories.dtype if isinstance(kind, pd.CategoricalDtype) else kind
+        if isinstance(held, pd.IntervalDtype | pd.PeriodDtype):
+            changed[name] = frame[name].astype(object).map(str, na_action="ignore")
+        elif isinstance(kind, pd.SparseDtype):
+            changed[name] = frame[name].sparse.to_dense()
+        elif held.kind == "O" and not isinstance(held, pd.api.extensions.ExtensionDtype):
+            if (texts := _texts_of_objects(str(name), frame[name])) is not None:
+                changed[name] = texts
+        elif kind.kind == "c":
+            column = excerpt(str(name))
+            raise InputError(f"column '{column}' of the DataFrame: complex numbers; give each part a column")
+    if changed:
+        frame = frame.copy(deep=False)
+        for name, values in changed.items():
+            frame[name] = values
+    return frame
+
+
+def _texts_of_objects(name: str, values: "pd.Series") -> "pd.Series | None":
+    """Returns whole numbers of more than 64 bits as their texts; None for objects that have a type of Arrow.
+
+    Raises:
+        InputError: the objects cannot be of one type of Arrow.
+    """
+    import pyarrow as pa  # lazy, see table_of
+
+    try:
+        kind = pa.array(values, from_pandas=True).type
+        if pa.types.is_date(kind) and any(isinstance(value, datetime.datetime) for value in values.dropna()):
+            raise ValueError("dates and times of day")  # Arrow makes dates of both
+        return None
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        if all(type(value) is int for value in values.dropna()):
+            return values.map(str, na_action="ignore")
+        kinds = sorted({type(value).__name__ for value in values.dropna()})
+        shown = excerpt(", ".join(kinds), 100)
+        reason = f"values of several types ({shown})" if len(kinds) > 1 else f"{shown}: {one_line(error, 100)}"
+        raise InputError(
+            f"column '{excerpt(name)}' of the DataFrame: {reason}; give it one type, as frame[{name!r}] = "
+            f"frame[{name!r}].astype('string')"
+        ) from error
 
 
 def _plain(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
     """Converts a column to the type that it has in a log.
 
     Dictionary-encoded columns are decoded. Half floats become float32, because Arrow supports few operations on them.
-    Timestamps become nanoseconds if they fit: pandas 3 uses microseconds, and equal times must have equal texts.
+    Timestamps become nanoseconds if they fit: pandas 3 uses microseconds, and equal times must have equal texts. Times
+    that have passed become seconds, whatever their unit.
     """
     import pyarrow as pa  # lazy, see table_of
 
@@ -212,6 +271,10 @@ def _plain(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
     if pa.types.is_timestamp(column.type):
         with contextlib.suppress(pa.ArrowInvalid):  # out of range: before 1677 or after 2262
             return column.cast(pa.timestamp("ns", column.type.tz))
+    if pa.types.is_duration(column.type):
+        from ctrpipe.transforms.log.payload import seconds_of  # lazy: takes 0.1 s, and only times that passed need it
+
+        return pa.chunked_array([seconds_of(chunk) for chunk in column.chunks], pa.float64())
     return column.cast(pa.float32()) if pa.types.is_float16(column.type) else column
 
 

@@ -405,18 +405,30 @@ def _arrow(values: Column, name: str) -> pa.Array:
         return values.combine_chunks()
     if isinstance(values, pa.Array):
         return values
+    if isinstance(values, np.ndarray) and values.dtype == np.float16:
+        values = values.astype(np.float32)
     if not isinstance(values, np.ndarray) or values.dtype == object:
-        values = [value.item() if isinstance(value, np.generic) else value for value in values]
+        values = [_item(value) for value in values]
         if any(isinstance(value, str | bytes) for value in values):
             values = [_text(value, name, row) for row, value in enumerate(values)]
     try:
         return pa.array(values, from_pandas=True)
     except (pa.ArrowException, OverflowError) as error:
+        if {type(value) for value in values} <= {int, type(None)}:  # ids of 64 bits without a sign
+            return pa.array([None if value is None else str(value) for value in values], pa.string())
         raise InputError(f"column '{name}': {one_line(error, 200)}") from error
+
+
+def _item(value: Any) -> Any:
+    """Returns a NumPy scalar as Python's, but for floats of 32 bits, whose shortest text is another one in 64 bits."""
+    if isinstance(value, np.float16 | np.float32):
+        return np.float32(value)
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _text(value: Any, name: str, row: int) -> bytes | None:
     """Returns a value of a column that has texts."""
+    value = float(str(value)) if isinstance(value, np.float32) else value
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, str):
@@ -435,11 +447,20 @@ def _columns(rows: Any) -> Inputs:
     if is_frame(rows):
         return _with_texts_of_times(table_of(rows))
     if isinstance(rows, Mapping):
-        return rows
+        return {name: _unboxed(values, name) for name, values in rows.items()}
     if isinstance(rows, Sequence) and rows and all(isinstance(row, Mapping) for row in rows):
         names = dict.fromkeys(name for row in rows for name in row)
         return {name: [row.get(name) for row in rows] for name in names}
     raise InputError("rows: expected a dict of columns, a list of dicts, a DataFrame or a pyarrow Table")
+
+
+def _unboxed(values: Any, name: str) -> Column:
+    """Returns a column of pandas or polars as that of a DataFrame, and any other as it is."""
+    if not hasattr(values, "to_frame"):
+        return values
+    if hasattr(values, "reset_index"):  # of pandas: a named index would be a column too
+        values = values.reset_index(drop=True)
+    return table_of(values.to_frame(name)).column(0)
 
 
 def _with_texts_of_times(table: pa.Table) -> pa.Table:

@@ -23,11 +23,12 @@ from ctrpipe.transforms.log.described_files import describe_file, same_contents
 from ctrpipe.transforms.log.division import find_ordering
 from ctrpipe.transforms.log.epochs import eight_digits
 from ctrpipe.transforms.log.files import find_files, size_of
-from ctrpipe.transforms.log.ingest import check_weights, described_splits, kind_of_reject
+from ctrpipe.transforms.log.ingest import IngestResult, check_weights, described_splits, kind_of_reject
 from ctrpipe.transforms.log.kinds.kind import Seen
 from ctrpipe.transforms.log.pretrained_table import pretrained_tables, read_table
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.repeats import hash_rows, repeats
+from ctrpipe.transforms.log.split import Split
 from ctrpipe.transforms.log.split_counts import count_splits, is_countable, is_readable, rows_of_splits
 from ctrpipe.transforms.log.suspects import constant_columns, suspects
 from ctrpipe.transforms.log.values import explained
@@ -299,7 +300,13 @@ def _check_splits(config: RunConfig, files: Sequence[str], findings: Findings) -
         findings.notes += [f"Column: {each.column}, {each.split} rows: {each.text}" for each in of_splits]
     for name, rows in counted.rows.items():
         if not rows:
-            findings.errors.append(f"data.split: the {name} split has no rows")
+            findings.errors.append(f"data.split: the {name} split has no rows{_ends(counted, config.data.split)}")
         elif counted.positives[name] in (0, rows):
             only = int(counted.positives[name] > 0)
             findings.errors.append(f"data.split: {config.label_columns[0]} is {only} in all {rows:,} {name} rows")
+
+
+def _ends(counted: IngestResult, split: Split) -> str:
+    """Returns where the splits begin and end, and what to do, for the error on a split without rows."""
+    spans = ", ".join(f"{name} {' to '.join(ends)}" for name, ends in counted.spans.items())
+    return f"{f' ({split.column}: {spans})' if split.by == 'time' else ''}; give more data or change data.split"

@@ -164,7 +164,17 @@ def _dataset(network: CascadingNNGBDT, batches: Iterable[Batch], reference: Any 
         raise NotFiniteError(
             "cascading_nn_gbdt: what the network gives to the trees is not a finite number", SMALLER_STEPS, "train"
         )
-    return lightgbm.Dataset(values, labels[:, 0], weight=weight, init_score=start, reference=reference)
+    return lightgbm.Dataset(values, labels[:, 0], weight=not_below_rows(weight), init_score=start, reference=reference)
+
+
+def not_below_rows(weights: np.ndarray | None) -> np.ndarray | None:
+    """Returns the weights of rows in a unit in which a row weighs at least 1 on average.
+
+    LightGBM's limits, such as the least sum of second derivatives in a leaf, count rows: weights that sum to 1 would
+    leave it no split at all. Larger weights, such as impressions, are rows that were counted, and stay.
+    """
+    mean = 1.0 if weights is None else float(np.mean(weights, dtype=np.float64))
+    return weights if weights is None or not 0 < mean < 1 else (weights / mean).astype(np.float32)
 
 
 def _arrays(trees: list[dict[str, Any]], count: int, nodes: int) -> list[np.ndarray]:

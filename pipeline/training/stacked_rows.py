@@ -10,7 +10,7 @@ from ctrpipe.common.finite import SMALLER_STEPS, check_figures, check_prediction
 from ctrpipe.common.metrics import log_loss
 from ctrpipe.models.base.ctr_model import empty_row
 from ctrpipe.models.lightgbm import LightGBM
-from ctrpipe.pipeline.training.boosting import load_lightgbm
+from ctrpipe.pipeline.training.boosting import load_lightgbm, not_below_rows
 from ctrpipe.pipeline.training.data import packed_batches, prediction_rows, weights_of
 from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.learner import split_weight
@@ -32,8 +32,9 @@ class StackedRows:
         start = self.values[:, -1].astype(np.float64)
         # Otherwise LightGBM drops what its default leaf of 20 rows cannot split, and refuses a smaller one afterwards.
         unfiltered = {"feature_pre_filter": False}
+        weight = not_below_rows(self.weights)
         return load_lightgbm().Dataset(
-            self.values, self.labels, weight=self.weights, init_score=start, reference=reference, params=unfiltered
+            self.values, self.labels, weight=weight, init_score=start, reference=reference, params=unfiltered
         )
 
     def predicted(self, booster: Any, trees: int) -> np.ndarray:

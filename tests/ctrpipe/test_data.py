@@ -114,16 +114,47 @@ def test_a_named_index_is_a_column_and_an_unnamed_one_is_not():
     assert table_of(two).to_pydict() == {"user": ["x", "y"], "a": [1, 2]}
 
 
+def test_types_of_pandas_that_no_log_has_become_what_they_mean():
+    passed = pd.to_timedelta([1.5, None, 90], unit="s")
+    frame = pd.DataFrame(
+        {
+            "bin": pd.cut(pd.Series([1, None, 5]), [0, 3, 7]),
+            "month": pd.PeriodIndex(["2026-01", None, "2026-03"], freq="M"),
+            "sparse": pd.arrays.SparseArray([0, 1, 0]),
+            "ns": passed.astype("timedelta64[ns]"),
+            "ms": passed.astype("timedelta64[ms]"),
+            "id": pd.Series([2**64 - 1, None, 7], dtype=object),
+            3: pd.Categorical(pd.interval_range(0, 3)),
+        }
+    )
+    assert table_of(frame).to_pydict() == {
+        "bin": ["(0, 3]", None, "(3, 7]"],
+        "month": ["2026-01", None, "2026-03"],
+        "sparse": [0, 1, 0],
+        "ns": [1.5, None, 90.0],
+        "ms": [1.5, None, 90.0],
+        "id": ["18446744073709551615", None, "7"],
+        "3": ["(0, 1]", "(1, 2]", "(2, 3]"],
+    }
+
+
 def test_what_is_no_table_is_refused_in_one_line(tmp_path):
     for data in (3, {"a": [1]}, pd.Series([1], name="a")):
         with pytest.raises(InputError):
             files_of(data, tmp_path)
-    with pytest.raises(InputError, match="not a table of plain columns.*column a.*one type"):
+    with pytest.raises(InputError, match=r"column 'a' of the DataFrame: values of several types \(int, str\); give"):
         files_of(pd.DataFrame({"a": [1, "x"]}), tmp_path)
-    with pytest.raises(InputError, match="not a table of plain columns"):
+    times = pd.Series([datetime.date(2026, 5, 1), datetime.datetime(2026, 5, 1, 12)], dtype=object)
+    with pytest.raises(InputError, match="several types .date, datetime."):  # Arrow would cut the hour off
+        files_of(pd.DataFrame({"a": times}), tmp_path)
+    with pytest.raises(InputError, match="two columns named 'a'; rename one"):
         files_of(pd.DataFrame([[1, 2]], columns=["a", "a"]), tmp_path)
-    with pytest.raises(InputError, match="already exists"):
+    with pytest.raises(InputError, match="two columns named '1'"):
+        files_of(pd.DataFrame([[1, 2]], columns=["1", 1]), tmp_path)
+    with pytest.raises(InputError, match="two columns named 'a'"):
         files_of(pd.DataFrame({"a": [1]}, index=pd.Index([1], name="a")), tmp_path)
+    with pytest.raises(InputError, match="column 'a' of the DataFrame: complex numbers"):
+        files_of(pd.DataFrame({"a": [1j]}), tmp_path)
     with pytest.raises(InputError, match="has no rows"):
         files_of(shop_log().head(0), tmp_path)
 
@@ -203,3 +234,15 @@ def test_a_message_names_the_dataframe_and_not_its_file(text, given):
 def test_a_mistake_in_a_dataframe_names_no_file():
     with pytest.raises(InputError, match="^the DataFrame: no column besides the label click carries information"):
         ctrpipe.init(pd.DataFrame({"click": [0, 1] * 50, "device": ["a", "b"] * 50}))
+
+
+def test_a_check_names_no_file_of_a_dataframe_and_says_where_an_empty_split_would_be():
+    frame = pd.DataFrame({"click": [0, 1] * 20, "c": "a", "day": ["2026-05-01"] * 39 + ["9999-12-31"]})
+    data = {"format": "parquet", "labels": {"ctr": "click"}}
+    split = {"by": "time", "column": "day", "last": "1d"}
+    config = SMALL | {"data": data | {"split": split}, "features": [{"kind": "categorical", "columns": ["c"]}]}
+    found = ctrpipe.check(config, frame).errors
+    said = "data.split: the validation split has no rows (day: train 2026-05-01 to 2026-05-01, test 9999-12-31 to"
+    assert any(error.startswith(said) and error.endswith("give more data or change data.split") for error in found)
+    malformed = ctrpipe.check(config, frame.assign(click=[0, 1, 2, 3] * 10)).errors
+    assert any("as the DataFrame, row 3 (from 1)" in error or "as the DataFrame: row 3" in error for error in malformed)

@@ -16,6 +16,7 @@ from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.draft import page
 from ctrpipe.pipeline.draft.check_log import check_log
 from ctrpipe.pipeline.draft.page import Said, draft
+from ctrpipe.transforms.log.kinds.guess import ColumnSample
 from ctrpipe.transforms.log.sample import read_sample
 
 ROWS = 600
@@ -84,6 +85,14 @@ def test_lists_with_weights_and_lists_of_lists_are_drafted_in_every_format(tmp_p
         "columns": ["topics"],
         **{"kind": "sequence", "separator": "|", "max_length": 3, "within": ",", "values_per_item": {"topics": 3}},
     }
+
+
+@pytest.mark.parametrize(
+    ("values", "what"),
+    [(["02139", "10001", "00501"], "code"), (["0", "1", "10.5"], "amount"), (["0.5", "10", "2"], "amount")],
+)
+def test_numbers_with_leading_zeros_are_codes(values, what):
+    assert ColumnSample("place", values * 60).numbers.what == what
 
 
 def test_a_network_reads_lists_of_lists_beside_their_items(tmp_path, monkeypatch):

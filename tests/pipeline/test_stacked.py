@@ -8,7 +8,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from ctrpipe.models import FeatureMap
 from ctrpipe.pipeline.config import Model, Training
-from ctrpipe.pipeline.training.boosting import grow
+from ctrpipe.pipeline.training.boosting import grow, not_below_rows
 from ctrpipe.pipeline.training.convergence import has_converged
 from ctrpipe.pipeline.training.data import packed_batches
 from ctrpipe.pipeline.training.job import TrainingJob
@@ -137,3 +137,15 @@ def test_the_same_seed_grows_the_same_trees_and_a_refit_learns_the_newest_rows(f
     assert refit.history["evaluations"] == again.history["evaluations"]
     before, after = (log_loss(*predicted(each.model, files[1])) for each in (again, refit))
     assert after < before - 0.001
+
+
+def test_weights_that_sum_to_one_leave_the_trees_their_splits():
+    random = np.random.default_rng(0)
+    values = random.random((400, 2)).astype(np.float32)
+    values[:, -1] = 0  # the logit at which the trees begin
+    labels = (values[:, 0] > 0.5).astype(np.float32)
+    weights = random.random(400).astype(np.float32)
+    small = StackedRows(values, labels, weights / weights.sum()).dataset().construct()
+    np.testing.assert_allclose(small.get_weight(), weights / weights.mean(), rtol=1e-5)
+    impressions = np.array([1000, 3000], np.float32)
+    assert not_below_rows(impressions) is impressions and not_below_rows(None) is None

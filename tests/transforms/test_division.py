@@ -161,6 +161,12 @@ def test_texts_are_compared_only_where_it_is_said(tmp_path):
         (["mon", "tue"] * 60, {"validation_from": "9", "test_from": "28"}, r"values as 'mon', which are not numbers"),
         (DAYS, {"last": "2d"}, r"last needs dates or moments, and when has numbers as 1"),
         ([2026050112] * 120, {"last": "2d"}, r"last needs dates or moments, and when has numbers as 2026050112"),
+        ([20260430, 20260501] * 60, {"validation": 0.1, "test": 0.1}, r"look like dates, .*time_format: '%Y%m%d', or"),
+        (
+            [2026050112, 2026050113] * 60,
+            {"validation": 0.1, "test": 0.1},
+            r"set time_format: '%Y%m%d%H', or compare_as",
+        ),
         ([""] * 120, {"last": "2d"}, r"when has no value in the first rows"),
     ],
 )

@@ -37,6 +37,13 @@ def test_ids_are_replaced_at_their_rate_and_never_come_back():
     assert all(len(np.unique(ids)) == size for ids in (second, third))
 
 
+def test_a_pattern_leaves_out_what_spark_writes_beside_the_data(tmp_path):
+    for name in ("part-1.csv", "part-2.csv", "_SUCCESS", "_committed_1"):
+        (tmp_path / name).write_text("a\n")
+    assert find_files([f"{tmp_path}/*"]) == [str(tmp_path / name) for name in ("part-1.csv", "part-2.csv")]
+    assert find_files([f"{tmp_path}/_com*"]) == [str(tmp_path / "_committed_1")]
+
+
 def test_ids_change_places_at_the_rate_of_popularity():
     first, second, _ = (world.ids["C3"] for world in days_of(Drift(popularity=0.3)))
     assert (second != first).mean() == pytest.approx(0.3, abs=0.01)

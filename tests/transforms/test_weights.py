@@ -33,9 +33,16 @@ def test_what_is_no_weight_makes_its_row_malformed(tmp_path):
     path = write(tmp_path / "log.csv", ["1", "0", "2.5", "-1", "NaN", "", "inf", "heavy", "-0.0", "1e2"])
     [batch] = LogReader(spec()).read(path)
     assert batch.rows["w"].to_pylist() == [1, 0, 2.5, 0, 100]
-    expected = "w: the weight must be a number of 0 or more, found "
+    expected = "w: the weight must be a finite number of 0 or more, found "
     found = [reject.reason.removeprefix(expected) for reject in batch.rejects]
     assert found == ["'-1'", "'NaN'", "nothing", "'inf'", "'heavy'"]
+
+
+@pytest.mark.parametrize("weight", ["inf", "1e39"])
+def test_a_weight_without_an_end_is_malformed_among_numbers_of_any_form(tmp_path, weight):
+    path = write(tmp_path / "log.csv", ["1.0"] * 99 + [weight])
+    [batch] = LogReader(spec()).read(path)
+    assert [reject.line for reject in batch.rejects] == [101] and len(batch.lines) == 99
 
 
 def test_rows_without_labels_need_no_weight(tmp_path):

@@ -19,10 +19,14 @@ from ctrpipe.transforms.log.ordering import Boundary, Keys, Kind, Ordering, Valu
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.spec import LogSpec, spellings
 from ctrpipe.transforms.log.split import SPLITS, Split, SplitFiles
+from ctrpipe.transforms.log.times import time_pattern
 from ctrpipe.transforms.log.words import USUAL_MISSING
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _LOOKED_AT = 10_000  # values that tell what the column of the time holds
+# The forms of dates that are written as numbers, by their digits.
+_COMPACT_FORMS = {8: "%Y%m%d", 10: "%Y%m%d%H", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
+_FEWEST_DATES = 2  # different ones
 Apply = Callable[[Callable[[Range], Any], list[Range]], list[Any]]  # applies a function to ranges, on some workers
 
 
@@ -180,9 +184,25 @@ def find_ordering(spec: LogSpec, ranges: Sequence[Range]) -> Ordering:
             f"data.split: {asked} needs dates or moments, and {column} has numbers as {example}; give their form by "
             "time_format, or validation_from and test_from as numbers"
         )
+    if kind == "number" and split.needs_span and (written := _compact_form(first)):
+        raise InputError(
+            f"data.split: {column} has numbers as {example}, which look like dates, and shares are of the time; set "
+            f"time_format: '{written}', or compare_as: number"
+        )
     if kind == "epoch" and split.compare_as == "auto" and _are_numbers(split):
         return Ordering("number", missing=missing, decimal=data.decimal)
     return Ordering(kind, missing=missing, decimal=data.decimal)
+
+
+def _compact_form(values: pa.Array) -> str | None:
+    """Returns the form of numbers that are all dates, as 20260501, with or without a time of day; None for others."""
+    lengths = pc.unique(pc.binary_length(values)).to_pylist()
+    written = _COMPACT_FORMS.get(lengths[0]) if len(lengths) == 1 else None
+    if written is None or len(pc.unique(values)) < _FEWEST_DATES:
+        return None
+    matched = pc.match_substring_regex(values, time_pattern(written)).fill_null(False)
+    years = pc.match_substring_regex(values, r"^(19[7-9]|20)")  # the years that a log may have
+    return written if pc.all(pc.and_(matched, years)).as_py() else None
 
 
 def _are_numbers(split: Split) -> bool:

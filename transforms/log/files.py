@@ -82,10 +82,15 @@ def is_folder(path: str) -> bool:
 
 
 def matching(pattern: str) -> list[str]:
-    """Returns the files and folders that match a glob, in the order of `by_number`."""
-    if stores.is_url(pattern):
-        return stores.matching(pattern)
-    return sorted(glob.glob(pattern), key=by_number)
+    """Returns the files and folders that match a glob, in the order of `by_number`.
+
+    Names that begin with "_", such as the _SUCCESS that Spark writes beside the data, are left out of a glob whose last
+    part does not begin so.
+    """
+    names = stores.matching(pattern) if stores.is_url(pattern) else sorted(glob.glob(pattern), key=by_number)
+    if pattern.rpartition("/")[2].startswith("_"):
+        return names
+    return [name for name in names if not name.rstrip("/").rpartition("/")[2].startswith("_")]
 
 
 def files_below(folder: str, pattern: str = "**/*") -> list[str]:

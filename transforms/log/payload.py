@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet
 
 from ctrpipe.common.files import atomic_path
@@ -111,7 +112,7 @@ def plain(values: pa.Array) -> pa.Array:
     """Returns an array in the plainest type of the same values.
 
     Dictionaries are decoded, extension types become what they are stored as (UUIDs their usual text), half floats
-    become floats, and views and fixed sizes become plain lists and binary values.
+    become floats, durations seconds, and views and fixed sizes become plain lists and binary values.
     """
     kind = values.type
     if pa.types.is_dictionary(kind):
@@ -120,11 +121,19 @@ def plain(values: pa.Array) -> pa.Array:
         return _uuid_texts(values.storage) if kind.extension_name == "arrow.uuid" else plain(values.storage)
     if pa.types.is_float16(kind):
         return values.cast(pa.float32())
+    if pa.types.is_duration(kind):
+        return seconds_of(values)
     if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
         return values.cast(pa.list_(kind.value_type))
     if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):
         return values.cast(pa.binary())
     return values
+
+
+def seconds_of(values: pa.Array) -> pa.Array:
+    """Returns durations of any unit as seconds, float64, so that the unit of a file does not change a value."""
+    units = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+    return pc.divide(values.cast(pa.int64()).cast(pa.float64(), safe=False), float(units[values.type.unit]))
 
 
 def decoded(values: pa.Array) -> pa.Array:

@@ -176,8 +176,9 @@ def only_after(labels: pa.Array, before: pa.Array, name: str, named: str, faults
 def to_weights(values: pa.Array, name: str, faults: dict[int, str], written: TextNumbers) -> pa.Array:
     """Returns binary values as weights, float32, at least 0."""
     weights = to_floats(values, name, {}, written)
-    for row in np.flatnonzero(~pc.greater_equal(weights, 0.0).fill_null(False).to_numpy(zero_copy_only=False)).tolist():
-        faults.setdefault(row, f"{name}: the weight must be a number of 0 or more, found {shown(values[row])}")
+    good = pc.and_(pc.greater_equal(weights, 0.0), pc.is_finite(weights)).fill_null(False)
+    for row in np.flatnonzero(~good.to_numpy(zero_copy_only=False)).tolist():
+        faults.setdefault(row, f"{name}: the weight must be a finite number of 0 or more, found {shown(values[row])}")
     return weights
 
 

@@ -15,6 +15,7 @@ TIME_NAME = re.compile(r"(^|_|\b)(time|timestamp|ts|dt|ds|date|day|hour|datetime
 ID_NAME = re.compile(r"(^|[_\s])(id|code|zip|type|category|hash|key|model|ip|site|app|device|user|item|ad)s?$", re.I)
 _CODE_NAME = re.compile(r"^[Cc]\d+$")
 _NUMBER_NAME = re.compile(r"(price|count|age|num|amount|age|duration|len|size|rate|score|views|clicks|^I\d+$)", re.I)
+_LEADING_ZERO = re.compile(r"0\d+$")  # 02139 is a code, which no amount is written as
 _MOST_CODES = 32  # distinct whole numbers that are more likely codes than amounts
 _MANY = 100  # rows in which values that do not repeat say something
 
@@ -129,6 +130,8 @@ class ColumnSample:
         texts = [value for value in self.present if NUMBER.fullmatch(value)]
         if not texts:
             return None
+        if sum(bool(_LEADING_ZERO.match(value)) for value in texts) > len(texts) * (1 - _SHARE):
+            return NumberUse("row" if self.never_repeats else "code", unsure=bool(_NUMBER_NAME.search(self.name)))
         if any("." in value.removesuffix(".0") or "e" in value.lower() for value in texts):
             return NumberUse("amount")
         if _NUMBER_NAME.search(self.name) and not ID_NAME.search(self.name):

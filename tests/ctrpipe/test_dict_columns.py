@@ -1,0 +1,44 @@
+"""Columns of a dict given to `predict` have the texts that the same columns have in a DataFrame."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from ctrpipe.data import table_of
+from ctrpipe.model import _arrow, _columns, _text
+from ctrpipe.transforms.log.values import as_binary
+
+TENTHS = [0.4, 0.2, None]
+
+
+def texts(columns) -> list:
+    return as_binary(_arrow(columns["c"], "c"), "c", "the rows").to_pylist()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pd.Series(TENTHS, dtype="float32", name="other"),
+        pd.Series(TENTHS, dtype="Float32", index=pd.Index([7, 8, 9], name="user")),
+        pl.Series("other", TENTHS, pl.Float32),
+        np.array(TENTHS, np.float32),
+        [np.float32(0.4), np.float32(0.2), None],
+    ],
+)
+def test_a_float_of_32_bits_has_its_own_shortest_text(values):
+    assert texts(_columns({"c": values})) == [b"0.4", b"0.2", None]
+
+
+def test_half_floats_are_read_as_in_a_dataframe():
+    half = np.array([0.3, 2], np.float16)
+    in_a_frame = as_binary(table_of(pd.DataFrame({"c": half}))["c"].combine_chunks(), "c", "the frame").to_pylist()
+    assert texts({"c": half}) == texts({"c": list(half)}) == in_a_frame
+
+
+def test_ids_of_unsigned_64_bits_are_their_digits():
+    assert texts(_columns([{"c": 2**64 - 1}, {"c": None}, {"c": 7}])) == [b"18446744073709551615", None, b"7"]
+
+
+def test_a_float_among_texts_has_its_own_shortest_text():
+    assert _text(np.float32(0.4), "c", 0) == b"0.4"
