@@ -3,7 +3,7 @@
 See contract C4-C7.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -149,7 +149,7 @@ def _definition(version: ServedVersion, signature: str) -> meta_graph_pb2.Signat
     return version.signatures[name]
 
 
-def held_bytes(examples: Sequence[bytes]) -> int:
+def held_bytes(examples: Iterable[bytes]) -> int:
     """Returns what serialized examples take while they are answered; a context is in each of them."""
     return _COPIES * sum(map(len, examples))
 
