@@ -555,3 +555,16 @@ def test_a_header_that_does_not_fit_is_one_clear_line(tmp_path, first, message):
     path.write_text(first + "\n" + "\n".join(f"{row[0]},{row[2]},{row[3]}" for row in NUMBERED) + "\n")
     with pytest.raises(InputError, match=message):
         draft([str(path)])
+
+
+@pytest.mark.parametrize("end", ["", ","])
+def test_rows_that_end_with_a_delimiter_need_a_header_that_does(tmp_path, end):
+    path = tmp_path / "log.csv"
+    path.write_text(f"click,site,price{end}\n" + "\n".join(f"{row[1]},{row[2]},{row[3]}," for row in NUMBERED) + "\n")
+    if not end:
+        with pytest.raises(InputError, match="the header names 3 columns, and each row ends with a further delimiter"):
+            draft([str(path)])
+        return
+    text, unsure = draft([str(path)])
+    assert yaml.safe_load(text)["data"]["labels"] == {"ctr": "click"}
+    assert any("A column without a name is left out" in line for line in unsure)

@@ -377,6 +377,11 @@ def _of_table(path: str, text: bytes, lines: list[bytes], delimiter: str | None,
             f"{path}: the header names {width - 1} columns, and the rows have {width}: the first, which numbers the "
             "rows, has no name; give it one (in R, write.csv with row.names = FALSE leaves it out)"
         )
+    if len(rows[0]) == width - 1 and not any(row[-1] for row in good) and _is_header(rows[0], [rows[0], *good]):
+        raise InputError(
+            f"{path}: the header names {width - 1} columns, and each row ends with a further delimiter; end the header "
+            "with one too, or remove those of the rows"
+        )
     header = _is_header(rows[0], good) if len(rows[0]) == width else False
     if not header and len(rows[0]) == width and (place := _unnamed_column(rows[0], good)):
         raise InputError(f"{path}: line 1 has no name for column {place}; give it one")
