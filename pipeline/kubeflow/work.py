@@ -32,6 +32,7 @@ from ctrpipe.pipeline.kubeflow.task import (
     VIEWERS,
     Task,
     local_path,
+    sent_bytes,
 )
 from ctrpipe.pipeline.run.prepared import joined
 from ctrpipe.pipeline.run.results import finish
@@ -153,10 +154,11 @@ def prepare(task: Task) -> None:
     by_step[key(REPORT)] = json.dumps(report)
     if set(by_step) != task.output_parameters:
         raise InputError("the parameter settings would change the steps; change the configuration, and compile again")
-    longest = max(by_step, key=lambda name: len(by_step[name]))
-    if len(by_step[longest]) > MAX_ARGUMENTS:
+    bytes_of = {name: sent_bytes(text) for name, text in by_step.items()}
+    longest = max(bytes_of, key=bytes_of.__getitem__)
+    if bytes_of[longest] > MAX_ARGUMENTS:
         raise InputError(
-            f"the arguments of {longest} have {len(by_step[longest]):,} bytes, at most {MAX_ARGUMENTS:,} go to a step; "
+            f"the arguments of {longest} have {bytes_of[longest]:,} bytes, at most {MAX_ARGUMENTS:,} go to a step; "
             "give fewer, larger files as data"
         )
     task.parameters |= by_step
