@@ -119,7 +119,8 @@ class Resources(Section):
     tolerations: list[Toleration] = pydantic.Field([], examples=[[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]])
     """Taints of nodes on which the step may run all the same."""
     retries: int = pydantic.Field(0, ge=0, le=1000, examples=[2])
-    """Number of retries of the step after a failure. The step Verdict is never retried."""
+    """Number of retries of the step: on Kubeflow Pipelines 2.17 as it is shipped, after the loss of its pod alone, not
+    after an error or want of memory. The step Verdict is never retried."""
     timeout: int | None = pydantic.Field(None, ge=1, le=2**31 - 1, examples=[86400])
     """Seconds after which the step's container is stopped; null: no limit. Vertex AI ignores it."""
 

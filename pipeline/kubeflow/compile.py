@@ -4,7 +4,7 @@ import json
 import pathlib
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -19,6 +19,7 @@ from ctrpipe.pipeline.config import Kubeflow, Resources, RunConfig
 from ctrpipe.pipeline.kubeflow.nodes import REPORTED, Node, graph_nodes, key, kind, trains
 from ctrpipe.pipeline.kubeflow.task import (
     ACCOUNT,
+    BRACES,
     CLASSIFICATION,
     PREPARE,
     REPORT,
@@ -26,6 +27,7 @@ from ctrpipe.pipeline.kubeflow.task import (
     TENSORBOARD,
     VERDICT,
     VIEWERS,
+    text_with_braces,
 )
 from ctrpipe.pipeline.run.run import check_options
 
@@ -33,7 +35,6 @@ DEFAULT = "default"  # key of kubeflow.resources for steps without their own key
 LONGEST_NAME = 100  # characters of a pipeline's name; Kubeflow adds to it, and stores 127
 BUCKETS = "/gcs/"  # folder where Vertex AI mounts all buckets in its containers
 _BY_URL = ("data", "monitoring", "kubeflow")  # sections whose paths may be URLs of a store
-BRACES = "{{"  # begins a variable of Argo's, wherever a workflow has it
 _DEVICE = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 STEP = ["python", "-m", "ctrpipe.pipeline.kubeflow.step"]
 
@@ -98,23 +99,9 @@ def check_pipeline(config: RunConfig) -> None:
     """Checks that a training needs one pod alone, and that no text would be replaced. Raises InputError if not."""
     if config.training.distribution == "multi_worker":
         raise InputError("training.distribution: a step is one pod; compile a TrainJob, with --hosts 2 or more")
-    for where, text in _texts(config.model_dump(mode="json", exclude_unset=True)):
-        if BRACES in text:
-            raise InputError(f"{where}: Argo would replace what follows {BRACES} in {text[:60]!r}; write it without")
-
-
-def _texts(values: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Yields each text of a configuration, names included, with the key at which it is."""
-    if isinstance(values, str):
-        yield key, values
-    elif isinstance(values, list):
-        for value in values:
-            yield from _texts(value, key)
-    elif isinstance(values, dict):
-        for name, value in values.items():
-            below = f"{key}.{name}".lstrip(".")
-            yield below, str(name)
-            yield from _texts(value, below)
+    if found := text_with_braces(config.model_dump(mode="json", exclude_unset=True)):
+        where, text = found
+        raise InputError(f"{where}: Argo would replace what follows {BRACES} in {text[:60]!r}; write it without")
 
 
 def _check_accelerators(config: RunConfig) -> None:

@@ -12,7 +12,6 @@ from ctrpipe.common.code_version import code_version
 from ctrpipe.common.errors import InputError
 from ctrpipe.pipeline.config import RunConfig, Source, load_config
 from ctrpipe.pipeline.kubeflow.compile import (
-    BRACES,
     check_cluster,
     check_pipeline,
     check_steps,
@@ -24,6 +23,7 @@ from ctrpipe.pipeline.kubeflow.compile import (
     write_package,
 )
 from ctrpipe.pipeline.kubeflow.task import (
+    BRACES,
     CONFIRM_STUDY,
     MAX_ARGUMENTS,
     PLAN_STUDY,
@@ -32,6 +32,7 @@ from ctrpipe.pipeline.kubeflow.task import (
     SUMMARISE_SWEEP,
     TRAIN_POINT,
     TRAIN_TRIAL,
+    sent_bytes,
 )
 from ctrpipe.pipeline.sweep.plan import make_plan, read_sweep
 from ctrpipe.pipeline.tune.plan import SEEDS, Budget, Objective
@@ -158,9 +159,9 @@ class _Steps:
     """
 
     def __init__(self, config: RunConfig, plan: str, shown: dict[str, str]):
-        if len(plan.encode()) > MAX_ARGUMENTS:
+        if sent_bytes(plan) > MAX_ARGUMENTS:
             raise InputError(
-                f"{config.name}: points and configuration have {len(plan.encode()):,} bytes, at most {MAX_ARGUMENTS:,} "
+                f"{config.name}: points and configuration have {sent_bytes(plan):,} bytes, at most {MAX_ARGUMENTS:,} "
                 "go to a step; compile fewer points, or a grid in place of single points"
             )
         if BRACES in plan:

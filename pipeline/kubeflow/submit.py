@@ -21,7 +21,7 @@ from ctrpipe.pipeline.config import read_yaml
 from ctrpipe.pipeline.kubeflow.causes import Argo, Cause, tell_causes, with_advice
 from ctrpipe.pipeline.kubeflow.host import Host, as_input_errors
 from ctrpipe.pipeline.kubeflow.run_steps import ENDED, UNSETTLED, RunSteps, Step
-from ctrpipe.pipeline.kubeflow.task import ACCOUNT, VERDICT
+from ctrpipe.pipeline.kubeflow.task import ACCOUNT, BRACES, VERDICT, text_with_braces
 
 OUTAGE_SECONDS = 600.0  # maximum time without a response, or with status 5xx, before following a run fails
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -110,7 +110,8 @@ def read_parameters(package: Package, given: tuple[str, ...]) -> dict[str, Any]:
     """Parses parameters of the form `name=value`. Values are YAML, except those of text parameters.
 
     Raises:
-        InputError: the pipeline has no such parameter, a value has the wrong type, or a value is missing.
+        InputError: the pipeline has no such parameter, a value has the wrong type or is missing, or Argo would change
+            it.
     """
     values: dict[str, Any] = {}
     for setting in given:
@@ -125,6 +126,8 @@ def read_parameters(package: Package, given: tuple[str, ...]) -> dict[str, Any]:
         wrong = not isinstance(values[name], _TYPES[kind]) or (kind != "BOOLEAN" and isinstance(values[name], bool))
         if wrong:
             raise InputError(f"--param {setting}: expected a value of type {kind.lower()}")
+        if text_with_braces(values[name]):
+            raise InputError(f"--param {setting}: Argo would replace what follows {BRACES}; write it without")
     missing = [
         name
         for name, description in package.parameters.items()
@@ -316,15 +319,18 @@ def follow(
             run = _ask(client, run_id, seconds)
         tasks = RunSteps(run, package.steps, package.loops)
         steps = tasks.steps()
+        is_terminated = _is_terminated(run)
         for step in steps:
-            if step.state in ENDED and step.name not in told:
+            # What is stopped with its run has failed only to Argo.
+            is_stopped = is_terminated and step.state != "SUCCEEDED"
+            if step.state in ENDED and step.name not in told and not is_stopped:
                 told.add(step.name)
                 say(str(step))
                 last = time.monotonic()
         failed = [step for step in steps if step.state == "FAILED"]
         if run.state in ENDED:
             # Kubeflow sets the run's state before those of its tasks.
-            is_complete = tasks.is_settled() and (failed or run.state != "FAILED")
+            is_complete = tasks.is_settled() and (failed or is_terminated or run.state != "FAILED")
             if is_complete or after_end == SETTLE_QUESTIONS:
                 break
             after_end += 1
@@ -338,6 +344,11 @@ def follow(
     if run.state == "SUCCEEDED":
         return str(run.state)
     known = {step.name: step for step in steps}
+    if is_terminated:
+        done = {step.name for step in steps if step.state == "SUCCEEDED"}
+        left = [name for name in package.steps.values() if name not in told | done]
+        say(f"terminated in Kubeflow, before the end of {', '.join(left) or 'the run'}")
+        return "CANCELED"
     if absent := [name for name in package.steps.values() if not _has_run(known.get(name))]:
         say(f"not run: {', '.join(absent)}")
     if run.state == "FAILED" and not failed:
@@ -346,6 +357,11 @@ def follow(
     verdict = next((step for step in failed if step.name.lower() == VERDICT.lower()), None)
     is_blocked = verdict is not None and not verdict.driver and _is_a_block(causes[verdict.name])
     return BLOCKED if is_blocked else str(run.state)
+
+
+def _is_terminated(run: Any) -> bool:
+    """Returns whether someone has terminated a run. Kubeflow says that it fails then, as do the steps under way."""
+    return any(status.state in ("CANCELING", "CANCELED") for status in run.state_history or ())
 
 
 def _under_way(step: Step) -> str:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+from collections.abc import Iterable
 from typing import Any
 
 from kfp.dsl import Artifact
@@ -18,7 +19,8 @@ ACCOUNT = "# Service account: "
 TENSORBOARD = "tensorboard"  # the output of a training with its event files
 # The output in which Kubeflow's page of a step looks for viewers, among them TensorBoard.
 VIEWERS = "mlpipeline_ui_metadata"
-MAX_ARGUMENTS = 100_000  # bytes; Linux limits one argument of a process to 128 KiB
+MAX_ARGUMENTS = 100_000  # bytes, as they are sent; Linux limits one argument of a process to 128 KiB
+BRACES = "{{"  # begins a variable of Argo's, wherever a workflow has it
 SECTIONS = ("model", "training", "gates")  # sections of the configuration that are parameters, as YAML
 
 
@@ -79,6 +81,24 @@ class Task:
         file = pathlib.Path(self._outputs["outputFile"])
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps({"parameterValues": self.parameters, "artifacts": artifacts}), encoding="utf-8")
+
+
+def sent_bytes(arguments: str) -> int:
+    """Returns how many bytes these arguments of a step take: its launcher has them as a text in a JSON document."""
+    return len(json.dumps(arguments))
+
+
+def text_with_braces(values: Any, key: str = "") -> tuple[str, str] | None:
+    """Returns the key and the first text, names included, in which Argo would replace something. None if none has."""
+    if isinstance(values, str):
+        return (key, values) if BRACES in values else None
+    below: Iterable[tuple[str, Any]] = ()
+    if isinstance(values, list):
+        below = ((key, value) for value in values)
+    elif isinstance(values, dict):
+        places = ((f"{key}.{name}".lstrip("."), str(name), value) for name, value in values.items())
+        below = ((place, each) for place, name, value in places for each in (name, value))
+    return next((found for place, value in below if (found := text_with_braces(value, place))), None)
 
 
 def local_path(artifact: dict[str, Any]) -> pathlib.Path:

@@ -32,11 +32,20 @@ from ctrpipe.pipeline.kubeflow.task import (
     VIEWERS,
     Task,
     local_path,
+    sent_bytes,
 )
 from ctrpipe.pipeline.run.prepared import joined
 from ctrpipe.pipeline.run.results import finish
 from ctrpipe.pipeline.run.run import resolve
-from ctrpipe.pipeline.run.stored_run import models_of, push_newest, upload_run, with_newest
+from ctrpipe.pipeline.run.stored_run import (
+    fetch_handed_on,
+    hand_on,
+    models_of,
+    push_newest,
+    upload_run,
+    with_newest,
+    write_dead_letters,
+)
 from ctrpipe.pipeline.run.trained_model import keep_by_version
 
 TFX = "tfx"  # metadata key of an artifact that holds its TFX artifact, as JSON
@@ -70,8 +79,10 @@ def run_executor(task: Task, executor: str, classes: dict[str, str]) -> None:
     """
     given = json.loads(task.arguments["arguments"])
     shared, stored = given.get("shared"), given.get(STORED)
-    if stored and str(work_folder(stored["url"])) in json.dumps(given["exec_properties"]):
-        with_newest(stored["url"], stored["model"])  # a step has a disk of its own
+    settings = json.dumps(given["exec_properties"])
+    if stored and str(work_folder(stored["url"])) in settings:  # a step has a disk of its own
+        with_newest(stored["url"], stored["model"])
+        fetch_handed_on(stored["url"], settings)
     outputs = {name: [import_utils.import_class_by_path(path)()] for name, path in classes.items()}
     outputs_utils.tag_output_artifacts_with_version(outputs)
     executor_class = import_utils.import_class_by_path(executor)
@@ -91,6 +102,8 @@ def run_executor(task: Task, executor: str, classes: dict[str, str]) -> None:
         executor_class(context).Do(inputs, outputs, given["exec_properties"])
         if stored and issubclass(executor_class, atomic_pusher.Executor):
             push_newest(stored["url"], stored["model"])
+        if stored:
+            write_dead_letters(stored["url"])
         for name, folder in declared.items():
             _without_links(made[name])
             if shared:
@@ -148,15 +161,17 @@ def prepare(task: Task) -> None:
     by_step = {key(name): text for name, text in arguments(config, inputs).items()}
     report = {"config": config.model_dump(mode="json"), "data": data, "output": str(inputs.output)}
     if stored:
+        hand_on(stored["url"])
         by_step = {name: json.dumps(json.loads(text) | {STORED: stored}) for name, text in by_step.items()}
         report[STORED] = stored
     by_step[key(REPORT)] = json.dumps(report)
     if set(by_step) != task.output_parameters:
         raise InputError("the parameter settings would change the steps; change the configuration, and compile again")
-    longest = max(by_step, key=lambda name: len(by_step[name]))
-    if len(by_step[longest]) > MAX_ARGUMENTS:
+    bytes_of = {name: sent_bytes(text) for name, text in by_step.items()}
+    longest = max(bytes_of, key=bytes_of.__getitem__)
+    if bytes_of[longest] > MAX_ARGUMENTS:
         raise InputError(
-            f"the arguments of {longest} have {len(by_step[longest]):,} bytes, at most {MAX_ARGUMENTS:,} go to a step; "
+            f"the arguments of {longest} have {bytes_of[longest]:,} bytes, at most {MAX_ARGUMENTS:,} go to a step; "
             "give fewer, larger files as data"
         )
     task.parameters |= by_step

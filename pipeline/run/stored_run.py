@@ -7,9 +7,11 @@ another machine starts from the newest version in the store.
 import contextlib
 import json
 import pathlib
+import shutil
 from collections.abc import Iterator
 
 from ctrpipe.common import stores
+from ctrpipe.common.files import atomic_path
 from ctrpipe.common.output_folder import path_in
 from ctrpipe.common.progress import announce
 from ctrpipe.common.store_folders import fetch_below, one_writer, upload, work_folder
@@ -17,7 +19,9 @@ from ctrpipe.pipeline.run.trained_model import KEPT_BY_VERSION, LINEAGE, keep_by
 from ctrpipe.serving.layout import newest_version
 from ctrpipe.serving.stored import fetch_newest, push_version
 
-_FOLDERS = ("report_data", "dead_letter")
+_DEAD_LETTERS = "dead_letter"
+_FOLDERS = ("report_data", _DEAD_LETTERS)
+_HANDED_ON = "tfx/handed_on"  # folder in the store of what the first step on a cluster has written for the others
 
 
 def output_of_run(output: pathlib.Path | str, model_name: str) -> contextlib.AbstractContextManager[pathlib.Path]:
@@ -72,6 +76,37 @@ def push_newest(url: str, model_name: str) -> None:
     newest = newest_version(work_folder(url) / "models" / model_name)
     if newest is not None:
         push_version(newest, models_of(url, model_name))
+
+
+def hand_on(url: str) -> None:
+    """Writes what is in the folder of `with_newest`, but for models, to the store, for steps on other machines.
+
+    That is what a run writes before its steps: the schema, the states of the log's files, and files made of the log.
+    """
+    folder = work_folder(url)
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        if path.is_file() and name.parts[0] not in ("models", KEPT_BY_VERSION) and not name.name.startswith("."):
+            stores.write_file(stores.join(url, _HANDED_ON, *name.parts), path)
+
+
+def fetch_handed_on(url: str, settings: str) -> None:
+    """Brings the files of `hand_on` whose paths a step's settings name to the folder of `with_newest`."""
+    root, folder = stores.join(url, _HANDED_ON), work_folder(url)
+    for each, _ in stores.objects_below(root):
+        path = folder / each.removeprefix(f"{root}/")
+        if str(path) in settings and not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_path(path) as unfinished, unfinished.open("wb") as target, stores.open_read(each, 0) as source:
+                shutil.copyfileobj(source, target, stores.BLOCK_BYTES)
+
+
+def write_dead_letters(url: str) -> None:
+    """Writes the malformed rows in the folder of `with_newest` to the store."""
+    folder = work_folder(url)
+    for path in sorted((folder / _DEAD_LETTERS).rglob("*")):
+        if path.is_file():
+            stores.write_file(stores.join(url, *path.relative_to(folder).parts), path)
 
 
 def upload_run(folder: pathlib.Path, url: str, trained: pathlib.Path | None = None) -> None:

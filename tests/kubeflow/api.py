@@ -37,6 +37,7 @@ class Api:
     manifest: dict[str, Any] | None = None
     uploads: list[str] = dataclasses.field(default_factory=list)
     runs: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    history: list[str] = dataclasses.field(default_factory=lambda: ["PENDING"])  # the run's states until now
     scheduled: int = 0  # how many schedules were made
     schedules: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
@@ -109,7 +110,10 @@ class Api:
                 return 200, {"run_id": "r1"}
             case ("GET", "runs", "r1"):
                 state, tasks = self.states.pop(0) if len(self.states) > 1 else self.states[0]
-                return 200, {"run_id": "r1", "state": state, "run_details": {"task_details": tasks}}
+                self.history += [state] if state != self.history[-1] else []
+                history = [{"state": past} for past in self.history]
+                details = {"task_details": tasks}
+                return 200, {"run_id": "r1", "state": state, "state_history": history, "run_details": details}
             case ("POST", "recurringruns"):
                 self.scheduled += 1
                 self.schedules.append({**body, "recurring_run_id": f"s{self.scheduled}"})

@@ -16,6 +16,7 @@ from ctrpipe.common import extras
 from ctrpipe.common.code_version import code_version
 from ctrpipe.common.errors import InputError
 from ctrpipe.pipeline.config import Kubeflow, RunConfig, check_config, load_config, read_yaml
+from ctrpipe.pipeline.kubeflow import work
 from ctrpipe.pipeline.kubeflow.compile import compile_pipeline, pipeline_name
 from ctrpipe.pipeline.kubeflow.nodes import arguments, graph_nodes
 from ctrpipe.pipeline.kubeflow.submit import read_package
@@ -460,7 +461,7 @@ def test_arguments_for_beam_reach_every_step_that_beam_may_work_for(resolved, tm
     assert set(without) == set(found) and not [text for text in without.values() if '"shared"' in text]
 
 
-def test_prepare_takes_the_parameters_and_refuses_another_graph(resolved, tmp_path):
+def test_prepare_takes_the_parameters_and_refuses_another_graph(resolved, tmp_path, monkeypatch):
     log, _ = resolved
     loaded = config()
     names = {key.replace(".", "_").lower() for key in [*(stage.name for stage in graph_nodes(loaded)), "Report"]}
@@ -508,6 +509,10 @@ def test_prepare_takes_the_parameters_and_refuses_another_graph(resolved, tmp_pa
         prepared(training="{epoch: 7}")
     with pytest.raises(InputError, match="no such file"):
         prepared(data=["/data/absent"])
+    # An argument of Linux has a limit, and a launcher's holds the text in JSON, with a backslash before each quote.
+    monkeypatch.setattr(work, "MAX_ARGUMENTS", max(len(json.dumps(values)) for values in found.values()))
+    with pytest.raises(InputError, match="the arguments of report have"):
+        prepared()
 
 
 def test_an_artifact_is_where_the_launcher_keeps_it():

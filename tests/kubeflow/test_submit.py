@@ -298,6 +298,20 @@ def test_a_step_that_was_retried_says_so_and_shows_its_last_attempts_log(package
     assert "attempt number 1" in output and "attempt number 0" not in output
 
 
+def test_a_run_that_is_terminated_has_no_failed_steps(package):
+    under_way = tasks(PREPARED | {"trainer": Ran("RUNNING", 90, 0, ("RUNNING",))})
+    # Argo fails what it stops, drivers too, and Kubeflow the run.
+    stopped = tasks(PREPARED | {"trainer": Ran("FAILED", 90, 48, driver="FAILED"), "report": None, "verdict": None})
+    with running_api(states=[("RUNNING", under_way), ("CANCELING", stopped), ("FAILED", stopped)]) as api:
+        code, output = run(package, api)
+    assert code == 3 and "Run r1: canceled" in output, output
+    assert lines(output) == [
+        "Prepare: succeeded in 60 s",
+        "LogExampleGen: succeeded, from cache",
+        "terminated in Kubeflow, before the end of Trainer, Trainer.baseline, Report, Verdict",
+    ]
+
+
 def test_a_driver_that_fails_is_no_advice_about_the_steps_memory(package):
     steps = TRAINED | {"trainer": Ran("FAILED", 90, 20, (), driver="FAILED")}
     node = argo_id("(0).root(0).trainer-driver(0)")
@@ -428,6 +442,10 @@ def test_mistakes_are_one_line_and_nothing_is_uploaded(package, tmp_path):
         one_line(*run(package, api, "--param", "epochs=2"), "NAME one of data, output, seed")
         one_line(*run(package, api, "--param", "seed=two"), "expected a value of type number_integer")
         one_line(*run(package, api, "--param", "seed=true"), "expected a value of type number_integer")
+        one_line(
+            *run(package, api, "--param", "output=/data/runs/{{workflow.name}}"), "Argo would replace what follows {{"
+        )
+        one_line(*run(package, api, "--param", 'data=["/data/{{day}}"]'), "Argo would replace what follows {{")
         one_line(*call("submit", tmp_path / "absent", "--host", api.url), "cannot be read")
         (tmp_path / "other.yaml").write_text("name: demo")
         one_line(*call("submit", tmp_path / "other.yaml", "--host", api.url), "not a compiled pipeline")
