@@ -42,6 +42,6 @@ def test_a_system_without_control_groups_has_the_machines_memory(tmp_path):
 
 def test_resident_bytes_grow_with_what_is_allocated():
     before = resident_bytes()
-    block = bytearray(os.urandom(1)) * (64 << 20)
-    assert resident_bytes() - before > 48 << 20
+    block = bytearray(os.urandom(1)) * (256 << 20)
+    assert resident_bytes() - before > 192 << 20  # meanwhile other threads of a test process give memory back
     del block
