@@ -74,7 +74,12 @@ def test_nine_reloads_of_a_folder_without_versions_keep_nobody_out(channel, base
         assert answers(channel)
         found = [future.result() for future in asked]
     assert time.monotonic() - began < 10
-    assert {text.partition(":")[0] for text in found} <= {"DEADLINE_EXCEEDED", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "OK"}
+    assert {text.partition(":")[0] for text in found} <= {
+        "DEADLINE_EXCEEDED",
+        "UNAVAILABLE",
+        "RESOURCE_EXHAUSTED",
+        "OK",
+    }
     assert any("4 reloads are under way" in text for text in found)
     assert reload(channel, 20, m=base) == "OK"
     assert answers(channel)
