@@ -79,10 +79,10 @@ def run_executor(task: Task, executor: str, classes: dict[str, str]) -> None:
     """
     given = json.loads(task.arguments["arguments"])
     shared, stored = given.get("shared"), given.get(STORED)
-    settings = json.dumps(given["exec_properties"])
-    if stored and str(work_folder(stored["url"])) in settings:  # a step has a disk of its own
+    properties = json.dumps(given["exec_properties"])
+    if stored and str(work_folder(stored["url"])) in properties:  # a step has a disk of its own
         with_newest(stored["url"], stored["model"])
-        fetch_handed_on(stored["url"], settings)
+        fetch_handed_on(stored["url"], properties)
     outputs = {name: [import_utils.import_class_by_path(path)()] for name, path in classes.items()}
     outputs_utils.tag_output_artifacts_with_version(outputs)
     executor_class = import_utils.import_class_by_path(executor)
