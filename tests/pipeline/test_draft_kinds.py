@@ -89,7 +89,11 @@ def test_lists_with_weights_and_lists_of_lists_are_drafted_in_every_format(tmp_p
 
 @pytest.mark.parametrize(
     ("values", "what"),
-    [(["02139", "10001", "00501"], "code"), (["0", "1", "10.5"], "amount"), (["0.5", "10", "2"], "amount")],
+    [
+        ([f"{number**3:06d}" for number in range(60)], "code"),
+        ([str(number**3) for number in range(60)], "amount"),  # many values, most of them small
+        (["0.5", "10", "2"], "amount"),
+    ],
 )
 def test_numbers_with_leading_zeros_are_codes(values, what):
     assert ColumnSample("place", values * 60).numbers.what == what
