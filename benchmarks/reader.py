@@ -17,10 +17,10 @@ from rich.table import Table
 from benchmarks.harness.benchmark import Benchmark, Report
 from benchmarks.harness.command import chosen_names, device_option, on_cores
 from benchmarks.harness.devices import load_backend_on
-from benchmarks.harness.ours_server import draw_ids
 from benchmarks.harness.result_table import Cell, if_any, met, result_table
 from benchmarks.harness.settings import MODELS, Shape, our_options
 from benchmarks.harness.turns import alternate, ratios, spread, timed
+from benchmarks.peers.drawn_ids import draw_ids
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.progress import announce
 from ctrpipe.models.base.feature_map import RESERVED_IDS, FeatureMap

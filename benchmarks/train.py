@@ -352,6 +352,7 @@ def step_flops(model: str, threads: int, shape: Shape, zoo: str) -> float:
 @click.option("--least-history", type=click.IntRange(1), default=1, help="Minimum length of a history.")
 @zoo_option
 @click.option("--ids", type=click.IntRange(2), default=5000, help="Ids in each field.")
+@click.option("--zipf", type=click.FloatRange(0, min_open=True), help="Exponent of Zipf's law for them; else uniform.")
 @device_option
 @click.option("--peer-python", type=click.Path(path_type=pathlib.Path), help="Interpreter with the peers installed.")
 def main(
@@ -370,6 +371,7 @@ def main(
     batch: int,
     fields: int,
     ids: int,
+    zipf: float | None,
     dim: int,
     threads: int | None,
     hidden: str,
@@ -384,14 +386,14 @@ def main(
     Every peer that has the model (FuxiCTR, DeepCTR-Torch, RecBole: `make peers`) runs a short round. Then ours and the
     fastest peer alternate, or ours and each peer of --against, one after the other. Each runs in its own process, on
     the same cores, with the same sizes (MLP of --hidden, CIN 64-64-64, 3 cross layers, 3 attention layers of 2 heads),
-    without dropout and L2. --fuxictr adds the classes of FuxiCTR's model zoo. On a GPU both sides round factors to
-    TF32. The result is the median of the rounds' ratios. Prints a table, writes JSON after every model, and prints the
-    JSON on the last line.
+    without dropout and L2, on ids that are uniform or follow Zipf's law (--zipf 1.2). --fuxictr adds the classes of
+    FuxiCTR's model zoo. On a GPU both sides round factors to TF32. The result is the median of the rounds' ratios.
+    Prints a table, writes JSON after every model, and prints the JSON on the last line.
     """
     names = chosen_models(models)
     if least_history > history:
         raise InputError(f"--least-history {least_history}: should be at most --history, which is {history}")
-    shape = Shape(fields, ids, dim, batch, history, least_history, positive_numbers("--hidden", hidden))
+    shape = Shape(fields, ids, dim, batch, history, least_history, positive_numbers("--hidden", hidden), zipf)
     training = {"optimizer": optimizer, "xla": xla}
     settings = {"shape": shape, "training": training, "rounds": rounds, "steps": steps}
     settings |= {"seconds": seconds, "device": device, "flops": flops}

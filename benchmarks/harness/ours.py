@@ -108,6 +108,7 @@ def _spec(model: str, hyperparameters: dict[str, Any], shape: Shape) -> dict[str
     data = {
         "history": shape.history if model in HISTORIES else 0,
         "least_history": shape.least_history,
+        "zipf": shape.zipf,
         "tasks": 2 if model in SEVERAL_TASKS else 1,
         "text": model in TEXTS,
     }

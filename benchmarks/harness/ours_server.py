@@ -23,7 +23,6 @@ The options are the fields of `Spec`; `train` also takes `warmup` (2).
 import collections
 import contextlib
 import dataclasses
-import functools
 import gc
 import importlib.metadata
 import json
@@ -36,6 +35,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import text_batches
+from benchmarks.peers.drawn_ids import draw_ids
 from benchmarks.peers.line_server import Answer, serve_lines
 from benchmarks.peers.peak_memory import peak_bytes
 from ctrpipe.common.libraries import load_tensorflow
@@ -77,23 +77,6 @@ class Spec:
     batches: int = 8
     zipf: float | None = None
     training: dict[str, Any] = dataclasses.field(default_factory=dict)
-
-
-def draw_ids(random: np.random.Generator, sizes: tuple[int, ...], rows: int, zipf: float | None) -> np.ndarray:
-    """Returns int32 (rows, fields), ids counted from 0 within each field: id k with probability ~ (k + 1)^-zipf."""
-    if zipf is None:
-        return random.integers(0, sizes, (rows, len(sizes)), dtype=np.int32)
-    columns = []
-    for size in sizes:
-        shares = _cumulative_shares(size, zipf)
-        columns.append(np.searchsorted(shares, random.random(rows) * shares[-1], side="right"))
-    return np.stack(columns, axis=1).astype(np.int32)
-
-
-@functools.cache
-def _cumulative_shares(size: int, zipf: float) -> np.ndarray:
-    """Returns the cumulative sums of (k + 1)^-zipf; cached, as they take longer than drawing a large field's ids."""
-    return np.cumsum(np.arange(1, size + 1, dtype=np.float64) ** -zipf)
 
 
 def feature_map_of(spec: Spec) -> FeatureMap:

@@ -51,7 +51,8 @@ class Shape:
     """The shape of the data.
 
     Number of univalent fields, ids in each, embedding width, rows in a batch, the maximum and minimum length of a
-    history, with uniformly distributed lengths, and the units of the hidden layers of an MLP.
+    history, with uniformly distributed lengths, the units of the hidden layers of an MLP, and the exponent of Zipf's
+    law for the ids (None: uniform).
     """
 
     fields: int = 39
@@ -61,6 +62,7 @@ class Shape:
     history: int = HISTORY
     least_history: int = 1
     hidden: tuple[int, ...] = HIDDEN
+    zipf: float | None = None
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -71,6 +73,7 @@ def peer_options(shape: Shape) -> dict[str, Any]:
     """Returns the fields of `peer_server.Spec`, the same for every model."""
     return {
         "sizes": shape.sizes,
+        "zipf": shape.zipf,
         "dim": shape.dim,
         "hidden": shape.hidden,
         "cin": CIN,

@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from drawn_ids import draw_ids
 from line_server import serve_lines
 from peak_memory import peak_bytes
 
@@ -43,6 +44,7 @@ class Spec:
         history: Maximum length of a history: ids of the first field, placed after the fields, padded with 0 at the end;
             0 for data without a history.
         least_history: Minimum length of a history.
+        zipf: Exponent of Zipf's law for the ids of a field; None: uniform.
         item: Number of leading fields that belong to the item, for models with a separate item network.
         tasks: Number of labels.
         dim: Width of an embedding.
@@ -72,6 +74,7 @@ class Spec:
     sizes: tuple[int, ...] = (5000,) * 39
     history: int = 0
     least_history: int = 1
+    zipf: float | None = None
     item: int = 0
     tasks: int = 1
     dim: int = 16
@@ -241,10 +244,10 @@ Build = Callable[[str, Spec, bool], Built]  # (model, spec, whether the output i
 
 def drawn_ids(spec: Spec, random: np.random.Generator, batch: int) -> np.ndarray:
     """Returns random ids (batch_size, fields, then history), with uniform history lengths from the minimum on."""
-    ids = random.integers(0, spec.sizes, (batch, len(spec.sizes)))
+    ids = draw_ids(random, spec.sizes, batch, spec.zipf).astype(np.int64)
     if not spec.history:
         return ids
-    items = random.integers(1, spec.sizes[0], (batch, spec.history))
+    items = 1 + draw_ids(random, (spec.sizes[0] - 1,) * spec.history, batch, spec.zipf).astype(np.int64)  # 0 is padding
     items[np.arange(spec.history) >= random.integers(spec.least_history, spec.history + 1, (batch, 1))] = 0
     return np.concatenate([ids, items], axis=1)
 

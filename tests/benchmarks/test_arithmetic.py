@@ -11,10 +11,11 @@ from click.testing import CliRunner
 from benchmarks import backends, memory, reader, tables, train
 from benchmarks.harness.command import busy, busy_caption, on_cores, positive_numbers, write
 from benchmarks.harness.ours import Ours
-from benchmarks.harness.ours_server import Spec, draw_batches, draw_ids
+from benchmarks.harness.ours_server import Spec, draw_batches, feature_map_of
 from benchmarks.harness.settings import MODELS, TARGETS, TEXTS, Shape, our_options, peer_options, zoo_options
 from benchmarks.harness.turns import spread
 from benchmarks.peers.client import NAMES
+from benchmarks.peers.drawn_ids import draw_ids
 from benchmarks.peers.line_process import ProcessError
 from benchmarks.sharded_tables import Measured, bytes_per_row
 from benchmarks.tables import Growth, shape_of
@@ -240,6 +241,20 @@ def test_both_sides_of_a_model_of_the_zoo_have_the_same_sizes():
     theirs, ours = zoo_options("gdcn", shape, "FuxiCTR"), our_options("gdcn", "fuxictr", shape)
     assert (theirs["zoo"], theirs["settings"]) == ("FuxiCTR", {"dnn_hidden_units": [9, 8, 7], "num_cross_layers": 3})
     assert ours == {"hidden_units": (9, 8, 7), "layers": 3, "embedding_dim": 4}
+
+
+@pytest.mark.parametrize("zipf", [None, 1.2])
+def test_both_sides_draw_ids_by_the_same_law(zipf, monkeypatch):
+    ours = Ours("tensorflow", 1)
+    asked = {}
+    monkeypatch.setattr(ours, "ask", asked.update)
+    shape = Shape(fields=2, ids=100, batch=4000, zipf=zipf)
+    ours.train("fm", {}, shape, 1)
+    assert asked["zipf"] == peer_options(shape)["zipf"] == zipf
+    spec = Spec("fm", {}, shape.sizes, batch=shape.batch, batches=1, zipf=asked["zipf"])
+    [(inputs, _)] = draw_batches(spec, feature_map_of(spec))
+    first = np.mean(inputs["ids"][:, 0] == inputs["ids"][:, 0].min())
+    assert first < 0.03 if zipf is None else first > 0.2
 
 
 def test_ids_follow_zipfs_law():
