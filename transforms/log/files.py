@@ -127,8 +127,8 @@ def files_of_folder(folder: str) -> list[str]:
     others = [*files, *(each for each in folders if each not in keyed)]
     if keyed and others:
         raise InputError(
-            f"{name}: a folder with {excerpt(_name(others[0]))} beside {excerpt(_name(keyed[0]))}; name its files, as in "
-            f"'{name}/*=*/*'"
+            f"{name}: a folder with {excerpt(_name(others[0]))} beside {excerpt(_name(keyed[0]))}; name its files, "
+            f"as in '{name}/*=*/*'"
         )
     if folders and not keyed:
         inner = excerpt(_name(folders[0]))
