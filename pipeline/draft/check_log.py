@@ -155,6 +155,8 @@ def _check_files(config: RunConfig, patterns: Sequence[str], findings: Findings,
     before = len(findings.errors)
     for path in files[:_FILES]:
         _collect(findings, "", lambda path=path: reader.check_columns(path))  # type: ignore[misc]
+    if len(findings.errors) == before:
+        _collect(findings, "", lambda: reader.check_types(files[:_FILES]))
     if files and len(findings.errors) == before:
         try:
             if config.data.split.by == "time":

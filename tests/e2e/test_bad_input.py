@@ -83,7 +83,8 @@ def test_files_that_cannot_be_read(folder):
     whole = gzip.compress("\n".join(f"{line}{row * 7919 % 10007}" for row, line in enumerate(GOOD * 20)).encode())
     one_line(*run(folder, "absent.tsv"), "absent.tsv: no such file; check the path")
     one_line(*run(folder, "*.csv"), "*.csv: no file matches; check the path")
-    one_line(*run(folder, "."), "a folder; name its files")
+    (folder / "none").mkdir()
+    one_line(*run(folder, "none"), "none: a folder without files; name the files of the log")
     assert not (folder / "out").exists()
     for content, name, message in (
         (b"", "empty.tsv", "empty.tsv: the file has no rows"),

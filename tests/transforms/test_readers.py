@@ -520,7 +520,31 @@ def test_missing_files_and_empty_globs_are_refused(tmp_path):
         find_files([str(tmp_path / "*.tsv")])
     with pytest.raises(InputError, match="No data"):
         find_files([])
-    with pytest.raises(InputError, match="a folder; name its files"):
+    with pytest.raises(InputError, match="a folder without files; name"):
+        find_files([str(tmp_path)])
+
+
+def test_a_folder_is_its_files_unless_it_has_folders_too(tmp_path):
+    for name in ("day_10.csv", "day_2.csv", "_SUCCESS", ".day_2.csv.crc"):
+        write(tmp_path, GOOD, name)
+    (tmp_path / "_temporary").mkdir()
+    expected = [str(tmp_path / "day_2.csv"), str(tmp_path / "day_10.csv")]
+    assert find_files([str(tmp_path)]) == find_files([f"{tmp_path}/"]) == expected
+    (tmp_path / "old").mkdir()
+    with pytest.raises(InputError, match=r"a folder with the folder old in it; name its files, as in '.*/\*\*/\*'"):
+        find_files([str(tmp_path)])
+    (tmp_path / "old").rename(tmp_path / "day=3")
+    write(tmp_path / "day=3", GOOD, "part.csv")
+    with pytest.raises(InputError, match=r"a folder with day_2.csv beside day=3; name its files, as in '.*/\*=\*/\*'"):
+        find_files([str(tmp_path)])
+    assert find_files([f"{tmp_path}/**/*.csv"]) == [str(tmp_path / "day=3" / "part.csv"), *expected]
+    with pytest.raises(InputError, match=r"day=\*: only folders match; name their files, as in '.*/day=\*/\*'"):
+        find_files([f"{tmp_path}/day=*"])
+    for name in ("day_2.csv", "day_10.csv"):
+        (tmp_path / name).unlink()
+    assert find_files([str(tmp_path)]) == [str(tmp_path / "day=3" / "part.csv")]
+    (tmp_path / "_delta_log").mkdir()
+    with pytest.raises(InputError, match=f"a Delta table, whose folder has removed rows too; write delta:{tmp_path}"):
         find_files([str(tmp_path)])
 
 

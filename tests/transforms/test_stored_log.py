@@ -122,11 +122,13 @@ def test_files_are_found_by_patterns_and_days(store):
         ("/none-*.csv", "no file matches; check the path"),
         ("-none/x.csv", "no such bucket; check the name in the URL"),
         ("-none/*.csv", "no such bucket; check the name in the URL"),
-        ("/folder", "a folder; name its files"),
+        ("/folder", "a folder with the folder more in it; name its files"),
     ],
 )
 def test_what_is_not_there_is_one_line(store, path, says):
     stores.write_bytes(f"{store.url}/folder/x.csv", b"1")
+    assert find_files([f"{store.url}/folder"]) == [f"{store.url}/folder/x.csv"]
+    stores.write_bytes(f"{store.url}/folder/more/x.csv", b"1")
     with pytest.raises(InputError) as error:
         find_files([f"{store.url}{path}"])
     assert str(error.value).startswith(store.url) and says in str(error.value)

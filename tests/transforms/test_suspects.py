@@ -234,3 +234,22 @@ def test_extreme_numbers_that_make_the_others_alike_are_named(transform: str, ex
 )
 def test_numbers_whose_transform_keeps_them_apart_are_not(column: np.ndarray, transform: str) -> None:
     assert found(numbers(column), "numeric", {"transform": transform}) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        (FREE.round(2).astype(np.float32).astype(np.float64), "0."),  # float32 made wider, as a CSV has it
+        (FREE.round(2) / 3, "in 32 and in 64 bits"),
+        ((FREE.round(2) / 3).astype(np.float32), "in 32 and in 64 bits"),
+    ],
+)
+def test_fractions_with_many_digits_as_categories_are_named(values: np.ndarray, told: str) -> None:
+    [line] = found(texts(list(map(str, values))), "categorical")
+    assert line.startswith("x: numbers with many digits, as 0.") and f"are categories, and {told}" in line
+    assert line.endswith("; make the column numeric, or round it in the log and in requests")
+
+
+@pytest.mark.parametrize("values", [FREE.round(2), [f"{number:.1f}.{number * 9:.0f}" for number in FREE]])
+def test_short_fractions_and_versions_are_no_finding(values) -> None:
+    assert found(texts(list(map(str, values))), "categorical") == []

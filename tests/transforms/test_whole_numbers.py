@@ -18,7 +18,7 @@ from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.sample import read_sample, spec_of_texts
 from ctrpipe.transforms.log.spec import LogSpec
-from ctrpipe.transforms.log.whole_numbers import texts_of_floats
+from ctrpipe.transforms.log.whole_numbers import text_of_float, texts_of_floats
 
 
 def spec(format: str, **feature) -> LogSpec:
@@ -147,3 +147,22 @@ def test_a_request_of_whole_numbers_finds_the_ids_of_the_log(tmp_path):
     known = ids("4", "2|3", "1|4")
     assert ids("4.0", "2.0|3.", "1.000|4.0") == known and len(set(known[:3])) == 3
     assert ids("4.5", "2.0|3.1", "1|4") != known
+
+
+def test_a_fraction_of_32_bits_has_one_text_whatever_its_width(tmp_path):
+    """A program that widens float32 writes 0.1 as 0.10000000149011612."""
+    numbers = np.random.default_rng(3).normal(scale=[[1e-6], [1.0], [1e6]], size=(3, 50)).astype(np.float32).ravel()
+    numbers = np.append(numbers, np.float32([0.1, 0.5, 16777215, 2.0**24, 1e-40]))
+    wide = numbers.astype(np.float64)
+    texts = texts_of_floats(pa.array(numbers), "c", {}).to_pylist()
+    assert texts_of_floats(pa.array(wide), "c", {}).to_pylist() == texts == list(map(text_of_float, wide.tolist()))
+    assert all(np.float32(text) == number for text, number in zip(texts, numbers, strict=True))
+    pq.write_table(pa.table({"y": [0], "user": pa.array([0.1], pa.float32()), "tags": [[0.1]]}), tmp_path / "a.parquet")
+    row = {"y": 0, "user": float(np.float32(0.1)), "tags": [float(np.float32(0.1))]}
+    (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
+    (frame,) = files_of(pd.DataFrame([row]), tmp_path)
+    described = spec("parquet").model_dump() | {"features": spec("parquet").model_dump()["features"][:2]}
+    for path in (tmp_path / "a.parquet", tmp_path / "a.jsonl", frame):
+        described["data"]["format"] = str(path).rpartition(".")[2]
+        (batch,) = LogReader(LogSpec.model_validate(described)).read(str(path))
+        assert (batch.rows["user"][0].as_py(), batch.rows["tags"][0].as_py()) == (b"0.1", b"0.1"), path

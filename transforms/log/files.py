@@ -18,6 +18,7 @@ import pyarrow as pa
 from ctrpipe.common import stores
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import by_number
+from ctrpipe.common.printable import excerpt
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log.first_bytes import HEAD_BYTES, compression_of, is_utf8_codec
 from ctrpipe.transforms.log.lines import CHUNK_BYTES, end_of_rows, whole_lines
@@ -28,6 +29,7 @@ RANGE_BYTES = 32 << 20
 _END_BYTES = 1 << 12  # of a file that are looked at for empty lines at its end
 _TEXT_FACTOR = 4  # approximate bytes of text per compressed byte
 _COUNT_SECONDS = 5e-10  # time per byte to count lines
+_DELTA_LOG = "_delta_log"  # the folder of a Delta table that says which of its files count
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -35,14 +37,14 @@ _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def find_files(patterns: list[str]) -> list[str]:
-    """Returns the files of paths, globs, partitioned folders, queries and tables (see `queries`).
+    """Returns the files of paths, globs, folders, queries and tables (see `queries`).
 
     A path may be in a store.
 
     The files of one pattern are in the order of `by_number`.
 
     Raises:
-        InputError: a file is missing, a glob matches nothing, or there are no patterns.
+        InputError: a file is missing, a glob matches nothing, there are no patterns, or see `files_of_folder`.
     """
     if not patterns:
         raise InputError("No data: give --data PATH, or data.paths in the configuration")
@@ -56,13 +58,13 @@ def find_files(patterns: list[str]) -> list[str]:
             files.append(pattern)
             continue
         is_glob = glob.has_magic(pattern)
-        if not is_glob or not stores.is_url(pattern):
-            if below := files_below(pattern, "*=*/**/*"):  # subfolders such as day=2026-11-01
-                files += below
-                continue
-        if is_folder(pattern):
-            raise InputError(f"{pattern}: a folder; name its files, as in '{pattern}/*'")
-        matches = [name for name in matching(pattern) if is_file(name)]
+        if not (is_glob and stores.is_url(pattern)) and is_folder(pattern):
+            files += files_of_folder(pattern)
+            continue
+        listed = matching(pattern)
+        matches = [name for name in listed if is_file(name)]
+        if listed and not matches:
+            raise InputError(f"{pattern}: only folders match; name their files, as in '{pattern.rstrip('/')}/*'")
         if not matches:
             if stores.is_url(pattern):
                 stores.check_bucket(pattern)
@@ -87,7 +89,11 @@ def matching(pattern: str) -> list[str]:
     Names that begin with "_", such as the _SUCCESS that Spark writes beside the data, are left out of a glob whose last
     part does not begin so.
     """
-    names = stores.matching(pattern) if stores.is_url(pattern) else sorted(glob.glob(pattern), key=by_number)
+    names = (
+        stores.matching(pattern)
+        if stores.is_url(pattern)
+        else sorted(set(glob.glob(pattern, recursive=True)), key=by_number)
+    )
     if pattern.rpartition("/")[2].startswith("_"):
         return names
     return [name for name in names if not name.rstrip("/").rpartition("/")[2].startswith("_")]
@@ -102,6 +108,50 @@ def files_below(folder: str, pattern: str = "**/*") -> list[str]:
         return stores.files_below(folder, pattern) if stores.is_folder(folder) else []
     files = [path for path in pathlib.Path(folder).glob(pattern) if path.is_file()]
     return sorted((str(path) for path in files if not path.name.startswith((".", "_"))), key=by_number)
+
+
+def files_of_folder(folder: str) -> list[str]:
+    """Returns the files of a folder, or those of its subfolders such as day=2026-11-01, in the order of `by_number`.
+
+    Names that begin with "." or "_" are left out.
+
+    Raises:
+        InputError: the folder has no files, or both files and subfolders, of which some would not be read.
+    """
+    files, folders = _inside(folder)
+    name = excerpt(folder.rstrip("/"))
+    if any(_name(each) == _DELTA_LOG for each in folders):
+        raise InputError(f"{name}: a Delta table, whose folder has removed rows too; write delta:{name}")
+    folders = [each for each in folders if not _name(each).startswith((".", "_"))]
+    keyed = [each for each in folders if "=" in _name(each)]
+    others = [*files, *(each for each in folders if each not in keyed)]
+    if keyed and others:
+        raise InputError(
+            f"{name}: a folder with {excerpt(_name(others[0]))} beside {excerpt(_name(keyed[0]))}; name its files, "
+            f"as in '{name}/*=*/*'"
+        )
+    if folders and not keyed:
+        inner = excerpt(_name(folders[0]))
+        raise InputError(f"{name}: a folder with the folder {inner} in it; name its files, as in '{name}/**/*'")
+    found = files_below(folder, "*=*/**/*") if keyed else files
+    if not found:
+        raise InputError(f"{name}: a folder without files; name the files of the log, as in 'logs/*'")
+    return found
+
+
+def _inside(folder: str) -> tuple[list[str], list[str]]:
+    """Returns the paths of the files and of the folders in a folder; of files without those that a log leaves out."""
+    if stores.is_url(folder):
+        listed = [(url, size is None) for url, size in stores.objects_below(folder, recursive=False)]
+    else:
+        listed = [(str(path), path.is_dir()) for path in pathlib.Path(folder).iterdir()]
+    listed.sort(key=lambda each: by_number(each[0]))
+    files = [path for path, is_dir in listed if not is_dir and not _name(path).startswith((".", "_"))]
+    return files, [path for path, is_dir in listed if is_dir]
+
+
+def _name(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
 
 
 def partition_values(path: str) -> dict[str, bytes | None]:

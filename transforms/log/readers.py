@@ -13,6 +13,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log.batches import LogBatch, RawBatch
 from ctrpipe.transforms.log.checks import RowChecks
+from ctrpipe.transforms.log.column_types import check_types
 from ctrpipe.transforms.log.files import Range, number_lines, partition_values, unchanged
 from ctrpipe.transforms.log.formats.base import Format
 from ctrpipe.transforms.log.formats.registry import format_of
@@ -40,10 +41,13 @@ def plan(
         kept: See LogReader.
 
     Raises:
-        InputError: a file is empty or unreadable, or lacks a column of the configuration or of `kept`.
+        InputError: a file is empty or unreadable, or lacks a column of the configuration or of `kept`; or two files
+            have a column with types that cannot be compared.
     """
     reader = LogReader(spec, labels, kept=kept)
-    return number_lines([reader.ranges(path) for path in files], workers)
+    ranges = [reader.ranges(path) for path in files]
+    reader.check_types(files)
+    return number_lines(ranges, workers)
 
 
 class LogReader:
@@ -102,6 +106,19 @@ class LogReader:
         """Raises InputError if a file is empty or unreadable, or lacks a column, without reading its rows."""
         self._format(path).whole(path)
         self._of_folders(path, 0)
+
+    def check_types(self, files: Sequence[str]) -> None:
+        """Raises InputError if equal values of a category are not equal in all files, because their types differ.
+
+        Args:
+            files: Files whose ranges or columns this reader has found already.
+        """
+        spec = self.spec
+        others = {*spec.time_formats, *spec.weight_separators}
+        groups = [spec.data.split.column] if spec.data.split.by == "group" and spec.data.split.column else []
+        columns = [name for name in dict.fromkeys([*spec.text_columns, *groups]) if name not in others]
+        typed = [(path, self._format(path).types(path)) for path in files]
+        check_types(typed, columns, lambda path, name: self._format(path).texts(path, name))
 
     def row_count(self, path: str) -> int | None:
         """Returns the number of rows that a file states; None if they must be read to be counted.

@@ -205,9 +205,9 @@ class Data(Section):
     """
 
     paths: list[str] = pydantic.Field([], examples=[["logs/2026-05-*.tsv.gz"]])
-    """Files, globs, and folders with subfolders such as `day=2026-11-01`, in the log's order. The files of a glob or
-    folder are ordered by their names, in which numbers count as numbers: `day_2` before `day_10`. `--data` on the
-    command line replaces them.
+    """Files, globs, and folders of files or of subfolders such as `day=2026-11-01`, in the log's order. The files of a
+    glob or folder are ordered by their names, in which numbers count as numbers: `day_2` before `day_10`. `--data` on
+    the command line replaces them.
     """
     format: str = "tsv"
     """Format of the files: tab- or comma-separated text, JSON lines, a JSON array of objects, Parquet, ORC or Avro. A

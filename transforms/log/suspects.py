@@ -26,10 +26,13 @@ LEAST_SHARE = 0.05  # of the rarer class: a value that is less frequent cannot c
 CHANCE = 1e-6  # a finding is less likely by chance
 LEAST_IDS = 500  # rows that all have another value, before a column is called an id
 LEAST_PART = 0.01  # of the scale, that 99% of the numbers take: less leaves no difference between them
+FRACTION_DIGITS = 8  # of a number with decimals: 32 bits do not hold all of them
+LEAST_FRACTIONS = 0.1  # of a column's different values, that are such numbers
 BINS = 256  # of a numeric column's values
 _SHOWN = 40  # characters of a value that are printed
 _READ_ROWS = 1 << 12
 _MOST_LISTS = 2000  # different lists that are looked at for weights
+_FRACTION = r"^[+-]?\d*\.\d+(?:[eE][+-]?\d+)?$"
 _MIXER = np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing
 
 
@@ -66,6 +69,8 @@ def suspects(spec: LogSpec, rows: pa.Table) -> Iterator[Suspect]:
         feature = spec.inputs[column]
         if (feature.is_single or feature.is_dense) and _numbers_rows(values):
             text = f"another value in each of {len(values.codes):,} rows, as an id of the row: it teaches nothing"
+            yield Suspect(column, "train", text)
+        if feature.is_single and (text := _fractions(values)):
             yield Suspect(column, "train", text)
         if feature.scale and (text := _stretched(values.numbers, feature.scale)):
             yield Suspect(column, "train", text)
@@ -208,6 +213,33 @@ def _numbers_rows(values: _Values) -> bool:
     if not np.isfinite(numbers).all() or (numbers % 1).any():
         return False
     return len(np.unique(numbers)) == rows and bool(np.ptp(numbers) < 2 * rows)
+
+
+def _fractions(values: _Values) -> str:
+    """Returns that a column of texts has numbers with so many digits that programs write them differently; "" if not.
+
+    1/3 is 0.33333334 in 32 bits and 0.3333333333333333 in 64: two categories.
+    """
+    if not (pa.types.is_binary(values.texts.type) or pa.types.is_string(values.texts.type)) or not len(values.texts):
+        return ""
+    long = values.texts.filter(pc.match_substring_regex(values.texts, _FRACTION))
+    shown = next((text for text in long.slice(0, _MOST_LISTS).to_pylist() if _digits(text) >= FRACTION_DIGITS), None)
+    if shown is None or len(long) < LEAST_FRACTIONS * len(values.texts):
+        return ""
+    text = shown.decode() if isinstance(shown, bytes) else shown
+    found = f"numbers with many digits, as {text}, are categories, and"
+    short = str(np.float32(text))
+    if short != text and _digits(short) < FRACTION_DIGITS and float(np.float32(short)) == float(text):
+        found += f" {short}, the same number in 32 bits, is another one"
+    else:
+        found += " in 32 and in 64 bits the same number has other digits, which makes it another one"
+    return f"{found}; make the column numeric, or round it in the log and in requests"
+
+
+def _digits(text: bytes | str) -> int:
+    """Returns the number of significant digits of a number."""
+    written = (text.decode() if isinstance(text, bytes) else text).lower().partition("e")[0]
+    return len(written.lstrip("+-0.").replace(".", ""))
 
 
 def _stretched(numbers: np.ndarray | None, scale: str) -> str:

@@ -17,8 +17,13 @@ def exact_limit(bits: int) -> int:
 
 
 def text_of_float(number: float) -> str:
-    """Returns the digits of an exact whole number, otherwise the shortest text that is read as the same number."""
-    return str(int(number)) if abs(number) <= exact_limit(64) and number == int(number) else repr(number)
+    """Returns the digits of an exact whole number, otherwise the shortest text that is read as the same number.
+
+    A fraction that 32 bits represent has the shortest text of 32 bits: 0.1, not 0.10000000149011612.
+    """
+    if abs(number) <= exact_limit(64) and number == int(number):
+        return str(int(number))
+    return str(np.float32(number)) if abs(number) < exact_limit(32) and np.float32(number) == number else repr(number)
 
 
 def inexact(name: str, number: str, bits: int) -> str:
@@ -30,7 +35,7 @@ def inexact(name: str, number: str, bits: int) -> str:
 
 
 def texts_of_floats(values: pa.Array, name: str, faults: dict[int, str] | None) -> pa.Array:
-    """Returns floating-point numbers as text; null for NaN, which means a missing value.
+    """Returns floating-point numbers as text, as `text_of_float` does; null for NaN, which means a missing value.
 
     Args:
         values: The numbers, of any width.
@@ -46,8 +51,11 @@ def texts_of_floats(values: pa.Array, name: str, faults: dict[int, str] | None) 
     others = np.flatnonzero(~missing & ~whole)
     if len(others):
         distinct, places = np.unique(numbers[others], return_inverse=True)
-        # str of a numpy number is the shortest text of its own type, as Python's repr is of a 64-bit one.
-        written = pa.array([str(number) for number in distinct], pa.string()).take(pa.array(places))
+        # str of a numpy number is the shortest text of its own type. A 64-bit one may be a 32-bit one made wider.
+        narrow = np.where(np.abs(distinct) < exact_limit(32), distinct, 0).astype(np.float32)
+        pairs = zip(distinct, narrow, strict=True)
+        written = pa.array([str(short if short == number else number) for number, short in pairs], pa.string())
+        written = written.take(pa.array(places))
         texts = pc.replace_with_mask(texts, pa.array(~missing & ~whole), written)
     for row in np.flatnonzero(large).tolist() if faults is not None else ():
         faults.setdefault(row, inexact(name, f"{float(numbers[row]):.17g}", bits))  # type: ignore[union-attr]

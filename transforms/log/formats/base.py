@@ -4,6 +4,8 @@ import abc
 import collections
 from collections.abc import Iterator, Sequence
 
+import pyarrow as pa
+
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.printable import excerpt
@@ -49,6 +51,14 @@ class Format(abc.ABC):
         Raises:
             InputError: the file is empty, truncated or unreadable, or is not the one that was cut into ranges.
         """
+
+    def types(self, path: str) -> dict[str, pa.DataType]:
+        """Returns the types of the columns of a file that `whole` has seen; empty for a format without types."""
+        return {}
+
+    def texts(self, path: str, name: str) -> Iterator[pa.Array]:
+        """Yields the values of a column of texts, of a file that states types, without the lists that they are in."""
+        raise NotImplementedError
 
     @classmethod
     def row_count(cls, path: str) -> int | None:

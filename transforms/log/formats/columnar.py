@@ -9,12 +9,15 @@ from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ctrpipe.transforms.log.batches import RawBatch
+from ctrpipe.transforms.log.column_types import types_of
 from ctrpipe.transforms.log.files import Range, group, input_errors, no_rows, state_of, stored_head
 from ctrpipe.transforms.log.first_bytes import check_binary
 from ctrpipe.transforms.log.formats.base import Format, check_names
 from ctrpipe.transforms.log.nested import column_of, leaf_names, root_of
+from ctrpipe.transforms.log.payload import plain
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.values import as_binary, is_list, join_lists
 from ctrpipe.transforms.log.weighted import is_pairs, pairs_as_lists
@@ -62,6 +65,7 @@ class Columnar(Format):
         self._within = spec.inner_separators
         self._sequences = frozenset(spec.columns_of("sequence"))
         self._whole = frozenset(spec.whole_number_columns)
+        self._types: dict[str, dict[str, pa.DataType]] = {}  # by file
 
     @classmethod
     @abc.abstractmethod
@@ -81,6 +85,7 @@ class Columnar(Format):
         known = [name for name in self._columns if name not in schema.names and root_of(schema, name)]
         names = [*schema.names, *known]
         check_names(path, names, self._columns)
+        self._types[path] = types_of(schema, self._columns)
         if not sum(rows):
             raise no_rows(path)
         return [
@@ -116,6 +121,17 @@ class Columnar(Format):
                 columns[name] = as_binary(values, name, path, faults if name in self._whole else None)
         lines = first_row + np.arange(batch.num_rows)
         return RawBatch(path, columns, lines, rejects=[], faults=faults, not_utf8=None, text=None)
+
+    def types(self, path: str) -> dict[str, pa.DataType]:
+        return self._types[path]
+
+    def texts(self, path: str, name: str) -> Iterator[pa.Array]:
+        with self.opened(path) as file:
+            for batch in file.batches(0, len(file.rows), [name]):
+                values = column_of(batch, name)
+                while is_list(values.type):
+                    values = plain(pc.list_flatten(values))
+                yield values
 
     @classmethod
     def row_count(cls, path: str) -> int:

@@ -226,8 +226,9 @@ class WithVocabulary(Columns):
     """Whether the text 123.0 is the same value as 123, in the log and in requests: programs convert ids to
     floating-point numbers, pandas where one is missing. Numbers of Parquet and JSON always are. A floating-point number
     beyond 2^53 (2^24 in 32 bits) is no exact id and makes its row malformed. A number that is not whole has the
-    shortest text that is read as the same number: 0.1, 1e-05. false: such text is another value, and no number makes
-    its row malformed.
+    shortest text that is read as the same number: 0.1, 1e-05; one that 32 bits hold has that of 32 bits, so that 0.1 of
+    a float32 column stays 0.1 where a program makes it 64 bits wide. false: such text is another value, and no number
+    makes its row malformed.
     """
 
     @property

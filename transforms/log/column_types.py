@@ -1,0 +1,109 @@
+"""Whether the files of a log write equal values of a column as equal texts, although the column's types differ.
+
+A category, a user or a key is a text. A column that one file has as whole numbers and another one as floating-point
+numbers or texts has the same texts: 123. One of two kinds of timestamps, decimals or truth values has not, and neither
+has 02139 beside the number 2139.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.printable import excerpt
+from ctrpipe.transforms.log.nested import column_of, root_of
+from ctrpipe.transforms.log.values import is_list
+
+Types = Mapping[str, pa.DataType]
+_NUMBER, _TRUTH, _TEXT = "number", "truth", "text"
+# A number that is not written as the text of a number: 02139, +5, .5, 0.50.
+_WRITTEN_OTHERWISE = r"^(?:[+-]?0\d[\d.]*|\+[\d.]+|-?\.\d+|-?\d+\.\d*[1-9]0+)$"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Found:
+    """A column's type in a file, and how its values become texts: equal words mean equal texts."""
+
+    path: str
+    kind: pa.DataType
+    written: str
+
+    def beside(self, other: "_Found") -> str:
+        return f"of type {self.kind}, and of type {other.kind} in {other.path}"
+
+
+def types_of(schema: pa.Schema, columns: Iterable[str]) -> dict[str, pa.DataType]:
+    """Returns the type that each column, or field of one, is read with; without those that a file lacks."""
+    empty = schema.empty_table()
+    found: dict[str, pa.DataType] = {}
+    for name in columns:
+        root = root_of(schema, name)
+        if root is not None:
+            values = empty.column(schema.names.index(root)).combine_chunks()
+            found[name] = column_of(pa.record_batch([values], names=[root]), name).type
+    return found
+
+
+def check_types(
+    files: Iterable[tuple[str, Types]],
+    columns: Iterable[str],
+    texts: Callable[[str, str], Iterable[pa.Array]],
+) -> None:
+    """Checks that the files of a log write equal values of each column as equal texts.
+
+    Args:
+        files: The path of each file and the types of its columns; none of a file of text.
+        columns: The columns whose values are compared as texts.
+        texts: Returns the values of a column of a file, given the path and the name. Called only for a column that is
+            text in one file and a number in another.
+
+    Raises:
+        InputError: they do not.
+    """
+    by_column: dict[str, dict[str, list[_Found]]] = {name: {} for name in columns}
+    for path, types in files:
+        for name, ways in by_column.items():
+            if name in types and (written := _written(types[name])):
+                ways.setdefault(written, []).append(_Found(path, types[name], written))
+    for name, ways in by_column.items():
+        first = [found[0] for found in ways.values()]
+        for before, one in itertools.combinations(first, 2):
+            if {before.written, one.written} not in ({_NUMBER, _TRUTH}, {_NUMBER, _TEXT}):
+                raise InputError(
+                    f"{one.path}: column {name} is {one.beside(before)}: equal values would be different categories; "
+                    "write the column with one type in all files"
+                )
+        if {_NUMBER, _TEXT} <= ways.keys():
+            _check_texts(name, ways[_TEXT], ways[_NUMBER][0], texts)
+
+
+def _check_texts(
+    name: str, of_text: Iterable[_Found], number: _Found, texts: Callable[[str, str], Iterable[pa.Array]]
+) -> None:
+    for found in of_text:
+        for values in texts(found.path, name):
+            otherwise = values.filter(pc.match_substring_regex(values, _WRITTEN_OTHERWISE))
+            if len(otherwise):
+                raise InputError(
+                    f"{found.path}: column {name} is {found.beside(number)}: '{excerpt(otherwise[0].as_py())}' is "
+                    "another category than the same number there; write the column with one type in all files"
+                )
+
+
+def _written(kind: pa.DataType) -> str:
+    """Returns a word for how the values of a type become texts; "" for a type without values."""
+    while is_list(kind):
+        kind = kind.value_type
+    if pa.types.is_null(kind):
+        return ""
+    if pa.types.is_boolean(kind):
+        return _TRUTH
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return _NUMBER
+    if pa.types.is_decimal(kind):
+        return _NUMBER if kind.scale <= 0 else f"decimal of {kind.scale}"
+    are_texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_binary)
+    return _TEXT if any(is_text(kind) for is_text in are_texts) else str(kind)
