@@ -20,6 +20,7 @@ from ctrpipe.serving.server.row_cost import RowCost, RowCosts
 
 MOST_WAITING_RUNS = 64  # large requests that wait for their turn, each in a thread
 _LARGE_BODY_BYTES = 256 << 10
+_LARGE_CONTENT_BYTES = 8 << 20  # which the parsed values and their answer take
 _LONG_SECONDS = 0.05
 # TensorFlow keeps the interpreter while it takes strings over: 4 ms for four times as many.
 _MANY_STRINGS = 1 << 16
@@ -128,6 +129,42 @@ class _Lane:
             self.leave()
 
 
+class Reading(contextlib.AbstractContextManager["Reading"]):
+    """A body that is read and answered inside the block: at its turn among the large ones, if it is large.
+
+    Args:
+        lane: Of the large bodies.
+        size: Bytes of the body.
+        timeout_seconds: Until its deadline; None without one.
+    """
+
+    def __init__(self, lane: _Lane, size: int, timeout_seconds: float | None):
+        self._lane = lane
+        self._has_turn = False
+        if size > _LARGE_BODY_BYTES:
+            self._take_turn(timeout_seconds)
+
+    def weigh(self, memory: int, timeout_seconds: float | None = None) -> None:
+        """Waits for the body's turn if what is in it takes so much memory that it is large, however short it is.
+
+        100,000 empty examples are 200 kB, and take as long as megabytes of other bodies.
+
+        Raises:
+            OverBudget: too many large bodies wait.
+            ServingError: the time is over before its turn.
+        """
+        if memory > _LARGE_CONTENT_BYTES and not self._has_turn:
+            self._take_turn(timeout_seconds)
+
+    def _take_turn(self, timeout_seconds: float | None) -> None:
+        self._lane.enter(timeout_seconds)
+        self._has_turn = True
+
+    def __exit__(self, *error: object) -> None:
+        if self._has_turn:
+            self._lane.leave()
+
+
 class Admission:
     """Bounds the processors and the memory of the graph that all requests take together. Thread-safe.
 
@@ -154,7 +191,7 @@ class Admission:
         """
         return self._budget.hold(size)
 
-    def reading(self, size: int, timeout_seconds: float | None = None) -> contextlib.AbstractContextManager[None]:
+    def reading(self, size: int, timeout_seconds: float | None = None) -> "Reading":
         """Inside the block, a body of `size` bytes is read and answered. At most one large body per processor is read
         at a time.
 
@@ -164,7 +201,7 @@ class Admission:
             OverBudget: too many large bodies wait.
             ServingError: the time is over before its turn.
         """
-        return self._large.turn(timeout_seconds) if size > _LARGE_BODY_BYTES else _AT_ONCE
+        return Reading(self._large, size, timeout_seconds)
 
     def parsing(self, size: int, timeout_seconds: float | None = None) -> contextlib.AbstractContextManager[None]:
         """Inside the block, a body of `size` bytes is decompressed and parsed. Large bodies are parsed one at a time.

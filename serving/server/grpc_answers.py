@@ -3,6 +3,7 @@
 The warm-up makes the same calls.
 """
 
+import functools
 import heapq
 from collections.abc import Iterable, Mapping
 
@@ -22,13 +23,15 @@ from tensorflow_serving.apis import (
 from ctrpipe.serving.server import examples
 from ctrpipe.serving.server.errors import ServingError, bad_request
 from ctrpipe.serving.server.examples import CLASSIFY, REGRESS
-from ctrpipe.serving.server.grpc_parsing import Contents
+from ctrpipe.serving.server.grpc_parsing import Contents, varint
 from ctrpipe.serving.server.grpc_tensors import Filling, fill_proto, to_array
 from ctrpipe.serving.server.served import ServedVersion
 
 _METHODS = ("tensorflow/serving/predict", CLASSIFY, REGRESS)
 SIGNATURE_DEF = "signature_def"
 _SHOWN_NAMES = 1000
+_ROWS = 1000  # of an answer that are parsed at a time
+_SCORE, _VALUE = b"\x15", b"\x0d"  # the tags of a class's score and of a regression's value
 
 
 def predict(
@@ -264,19 +267,54 @@ def _set_spec(spec: model_pb2.ModelSpec, version: ServedVersion, signature: str)
 def _fill_classes(
     result: classification_pb2.ClassificationResult, classes: np.ndarray | None, scores: np.ndarray | None
 ) -> None:
-    labels = None if classes is None else classes.tolist()
-    values = None if scores is None else scores.tolist()
-    for row in range(len(labels if labels is not None else values or [])):
-        added = result.classifications.add().classes
-        row_labels = labels[row] if labels is not None else [""] * len((values or [])[row])
-        row_values = values[row] if values is not None else [0.0] * len(row_labels)
-        for label, value in zip(row_labels, row_values, strict=True):
-            added.add(label=label, score=value)
+    """Adds a row of classes for each row. They are written as bytes: protobuf's objects take 5 us each."""
+    shape: tuple[int, int] = (classes if classes is not None else scores).shape  # type: ignore[union-attr]
+    rows, width = shape
+    heads: dict[bytes, bytes] = {}
+    for start in range(0, rows, _ROWS):
+        end = min(start + _ROWS, rows)
+        labels = [b""] * ((end - start) * width) if classes is None else classes[start:end].reshape(-1).tolist()
+        values = np.zeros((end - start, width), np.float32) if scores is None else scores[start:end]
+        for label in set(labels) - heads.keys():
+            heads[label] = _before_score(label)
+        cells = [heads[label] + value for label, value in zip(labels, _four_bytes(values), strict=True)]
+        written = [b"".join(cells[row * width : (row + 1) * width]) for row in range(end - start)]
+        result.MergeFromString(b"".join(map(_field_1, written)))
+
+
+def _before_score(label: bytes) -> bytes:
+    """Returns a serialized class up to the four bytes of its score.
+
+    Raises UnicodeDecodeError: the label is not UTF-8.
+    """
+    label.decode()
+    text = (_field_1(label) if label else b"") + _SCORE
+    return _field_1(text + bytes(4))[:-4]
+
+
+def _four_bytes(values: np.ndarray) -> list[bytes]:
+    """Returns each float32 as protobuf writes it."""
+    written: list[bytes] = np.ascontiguousarray(values, "<f4").reshape(-1).view("V4").tolist()
+    return written
+
+
+def _field_1(content: bytes) -> bytes:
+    return _before_content(len(content)) + content
+
+
+@functools.lru_cache(1024)
+def _before_content(size: int) -> bytes:
+    return b"\n" + varint(size)
 
 
 def _fill_values(result: regression_pb2.RegressionResult, values: np.ndarray) -> None:
-    for value in values.tolist():
-        result.regressions.add(value=value)
+    """Adds a regression for each value, written as bytes."""
+    head = np.frombuffer(_field_1(_VALUE + bytes(4))[:-4], np.uint8)
+    written = np.empty((len(values), len(head) + 4), np.uint8)
+    written[:, : len(head)] = head
+    written[:, len(head) :] = np.ascontiguousarray(values, "<f4").view(np.uint8).reshape(-1, 4)
+    for start in range(0, len(values), _ROWS):
+        result.MergeFromString(written[start : start + _ROWS].tobytes())
 
 
 def _braces(names: Iterable[str]) -> str:

@@ -122,13 +122,14 @@ class GrpcServer:
                     if not context.is_active():  # its deadline has passed in the queue
                         return b""
                     size = plain_size(body, self._most_bytes)
-                    with self._admission.reading(size, _seconds_left(context)):
+                    with self._admission.reading(size, _seconds_left(context)) as reading:
                         with self._admission.parsing(size, _seconds_left(context)):
                             body = plain_message(body, self._most_bytes, held)
                             held.grow(check_message(body))
                             request, contents = parse(request_class, body)
                         del body
                         held.grow(check_examples(request))
+                        reading.weigh(held.size, _seconds_left(context))
                         response = bytes(answer(request, contents, _seconds_left(context)).SerializeToString())
                     self._arrivals.answered(context, len(response))
                     return response

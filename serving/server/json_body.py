@@ -27,7 +27,7 @@ import orjson
 
 from ctrpipe.serving.server.body_cost import CHECK_EVERY, Reading
 from ctrpipe.serving.server.errors import ServingError, bad_request
-from ctrpipe.serving.server.json_values import new_object, shown
+from ctrpipe.serving.server.json_values import Objects, shown
 
 _SHORT_BYTES = 1 << 20
 _BOM = re.compile(rb"\xef?\xbb?\xbf?")  # RapidJSON skips each of the three bytes if present
@@ -231,7 +231,7 @@ def _scan(body: bytes, reading: Reading) -> Any:
     decoder = json.JSONDecoder(
         parse_float=_in_time(_scanned_float, reading),
         parse_int=_in_time(_scanned_integer, reading),
-        object_pairs_hook=new_object,
+        object_pairs_hook=Objects().new,
     )
     start = _TEXT_SPACE.match(text)
     assert start  # the pattern matches an empty text too
@@ -347,8 +347,8 @@ class _Container:
     def add(self, value: Any) -> None:
         self._items.append((self.name, value) if self.is_object else value)
 
-    def finished(self) -> Any:
-        return new_object(self._items) if self.is_object else self._items
+    def finished(self, objects: Objects) -> Any:
+        return objects.new(self._items) if self.is_object else self._items
 
 
 class _JsonParser:
@@ -360,6 +360,7 @@ class _JsonParser:
     def __init__(self, body: bytes, reading: Reading | None = None):
         self._reading = reading or Reading()
         self._body = body
+        self._objects = Objects()
         self._at = _first_byte(body)
 
     def value(self) -> Any:
@@ -377,7 +378,7 @@ class _JsonParser:
                 stack[-1].add(value)
                 if self._goes_on(stack[-1]):
                     break
-                value = stack.pop().finished()
+                value = stack.pop().finished(self._objects)
             else:
                 return value
         raise AssertionError("counting has no end")
@@ -415,7 +416,7 @@ class _JsonParser:
         container = _Container(mark == b"{")
         self._skip()
         if self._take(container.closing):
-            return container.finished()
+            return container.finished(self._objects)
         if container.is_object:
             container.name = self._name()
         return container

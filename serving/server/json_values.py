@@ -6,7 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from ctrpipe.serving.server.errors import bad_request
+
 ECHO_BYTES = 256
+# Members of a name that their object has already. Each is read by itself, and few bytes of gzip may hold very many.
+MOST_REPEATED = 10_000
 _INDENT = b"    "
 _ESCAPED = re.compile(rb'["\\\x00-\x1f]')
 _SHORT_ESCAPES = {8: b"\\b", 9: b"\\t", 10: b"\\n", 12: b"\\f", 13: b"\\r", 34: b'\\"', 92: b"\\\\"}
@@ -25,10 +29,25 @@ class Members(dict[str, Any]):
         self.pairs = pairs
 
 
-def new_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Returns the object with these members: a dict, or a `Members` if a name is repeated."""
-    value = dict(pairs)
-    return value if len(value) == len(pairs) else Members(pairs)
+class Objects:
+    """Makes the objects of one body, and counts the members that repeat a name."""
+
+    def __init__(self) -> None:
+        self._repeated = 0
+
+    def new(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        """Returns the object with these members: a dict, or a `Members` if a name is repeated.
+
+        Raises:
+            ServingError: the body's objects repeat more than MOST_REPEATED names.
+        """
+        value = dict(pairs)
+        if len(value) == len(pairs):
+            return value
+        self._repeated += len(pairs) - len(value)
+        if self._repeated > MOST_REPEATED:
+            raise bad_request(f"The objects of the request repeat more than {MOST_REPEATED} names; send each name once")
+        return Members(pairs)
 
 
 def members(value: dict[str, Any]) -> list[tuple[str, Any]]:

@@ -251,12 +251,13 @@ class RestApi:
         size = self._plain_size(request)
         deadline = min(request.deadline, time.monotonic() + self._timeout)
         reading = Reading(request.is_over, self._options.max_json_memory_bytes, deadline)
-        with self._core.admission.reading(size, reading.seconds_left()):
+        with self._core.admission.reading(size, reading.seconds_left()) as turn:
             with self._core.admission.parsing(size, reading.seconds_left()):
                 body = self._plain(request, size)
                 cost = check_cost(body, self._options.max_json_memory_bytes, self._options.max_json_depth)
             if len(body) > _FREE_BYTES:
                 self._held(request).grow(cost)
+            turn.weigh(cost, reading.seconds_left())
             if route.method == "predict":
                 return self._predict(route, number, request, body, reading)
             return self._score_examples(route, number, body, reading)

@@ -15,8 +15,11 @@ from contextlib import ExitStack
 
 import grpc
 import numpy as np
+from tensorflow.core.example import example_pb2
 from tensorflow_serving.apis import (
+    classification_pb2,
     get_model_status_pb2,
+    inference_pb2,
     model_management_pb2,
     model_service_pb2_grpc,
     predict_pb2,
@@ -52,7 +55,8 @@ from tests.serving.raw_grpc import (
     reset_calls,
 )
 
-PREDICT = "/tensorflow.serving.PredictionService/Predict"
+SERVICE = "/tensorflow.serving.PredictionService"
+PREDICT = f"{SERVICE}/Predict"
 RELOAD = "/tensorflow.serving.ModelService/HandleReloadConfigRequest"
 
 
@@ -402,6 +406,26 @@ def endless_reloads(target: Target) -> list[Measure]:
     ]
 
 
+def many_examples(target: Target) -> list[Measure]:
+    """300 bytes of gzip: 100,000 examples without features, to MultiInference and to Classify; eight at once."""
+    if not target.server.grpc:
+        return []
+    found = []
+    for method, request in (
+        ("MultiInference", inference_pb2.MultiInferenceRequest()),
+        ("Classify", classification_pb2.ClassificationRequest()),
+    ):
+        if method == "Classify":
+            request.model_spec.name, request.model_spec.signature_name = NAME, "classify"
+        else:
+            for name in ("classify", "regress"):
+                task = request.tasks.add(method_name=f"tensorflow/serving/{name}")
+                task.model_spec.name, task.model_spec.signature_name = NAME, name
+        request.input.example_list.examples.extend([example_pb2.Example()] * target.take(100_000, 40_000))
+        found += _eight(target, gzip.compress(request.SerializeToString()), method=f"{SERVICE}/{method}")
+    return found
+
+
 def names_of_metrics(target: Target) -> list[Measure]:
     """2 kB of gzip: a reload that is refused and asks for the increase of a million metrics; eight at once."""
     if not target.models:
@@ -473,5 +497,6 @@ ATTACKS = (
     frame_floods,
     endless_reloads,
     names_of_metrics,
+    many_examples,
     grpc_shutdowns,
 )

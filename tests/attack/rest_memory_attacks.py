@@ -102,6 +102,18 @@ def contexts(target: Target) -> list[Measure]:
     return _attacked(target, _together(target, packed))
 
 
+def repeated_names(target: Target) -> list[Measure]:
+    """Eight clients, each with a row and an example that have 300,000 values of one name, in 3.5 kB of gzip."""
+    members = b",".join([b'"x":1.0'] * target.take(300_000, 100_000))
+
+    def attack(limited: Target) -> None:
+        for method, text in (("predict", b'{"instances":[{%b}]}'), ("regress", b'{"examples":[{%b}]}')):
+            packed = request(gzip.compress(text % members), f"{MODEL}:{method}", headers=("Content-Encoding: gzip",))
+            _together(target, packed)(limited)
+
+    return _attacked(target, attack)
+
+
 def unread_answers(target: Target) -> list[Measure]:
     """400 clients that have 6 MB echoed, asked for by 6 kB of gzip, and read nothing."""
     row = {"f": 1.0, "i": 1, "l": 1, "s": "a" * 6_000_000, "b": True, "m": [1.0, 2.0]}
@@ -142,5 +154,6 @@ ATTACKS = (
     packed_white_space,
     broken_base64,
     contexts,
+    repeated_names,
     unread_answers,
 )

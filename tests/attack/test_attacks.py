@@ -49,6 +49,7 @@ IN_TEST_ALL = {
     "packed_white_space": "tests/serving/test_rest_memory.py",
     "past_the_deadline": "tests/serving/test_http_protocol.py",  # of gRPC: tests/contract/test_grpc.py
     "rapid_resets": "tests/attack/test_attacks.py",  # unsent_messages
+    "repeated_names": "tests/serving/test_server_parsing.py",
     "spoiled_batches": "tests/contract/test_batching.py",
     "strings_of_no_utf8": "tests/attack/test_attacks.py",  # strings_in_content
     "unfinished_bodies": "tests/serving/test_rest_memory.py",
