@@ -10,6 +10,7 @@ import re
 import tempfile
 import traceback
 
+from ctrpipe.common import foreign
 from ctrpipe.common.errors import InputError, causes, one_line, without_secrets
 from ctrpipe.common.exit_codes import FAILED, MISTAKE
 from ctrpipe.common.extras import extra_of, install
@@ -46,7 +47,7 @@ def explain(error: BaseException) -> tuple[str, int]:
 def explain_mistake(error: BaseException) -> str:
     """Returns a message for a failure that the user can fix; "" for any other."""
     messages = (str(cause) if isinstance(cause, InputError) else _explain_one(cause) for cause in causes(error))
-    return next(filter(None, messages), "")
+    return next(filter(None, messages), "") or next(filter(None, map(foreign.failure, causes(error))), "")
 
 
 def _explain_one(error: BaseException) -> str:

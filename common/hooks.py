@@ -6,14 +6,13 @@ from elsewhere calls nothing that is not installed.
 
 import contextlib
 import functools
-import hashlib
 import importlib.metadata
-import inspect
-import sys
 from collections.abc import Iterator
 from typing import Any
 
-from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common import foreign
+from ctrpipe.common.code_version import stage_version
+from ctrpipe.common.errors import InputError
 
 # By kind: what one is called in a message.
 KINDS = {
@@ -45,36 +44,64 @@ def names(kind: str) -> dict[str, str]:
 
 
 def check(kind: str, name: str) -> None:
-    """Raises InputError if no installed package has a hook of that name."""
+    """Raises InputError if no installed package has a hook of that name, or several packages have one."""
     if name not in names(kind):
         known = ", ".join(sorted(names(kind))) or "none"
         raise InputError(
             f"there is no {KINDS[kind]} {name}; install the package that has it as an entry point of ctrpipe.{kind}; "
             f"installed: {known}"
         )
+    if len(places := _places(kind, name)) > 1 and not _is_shipped(kind, name):
+        both = " and ".join(f"{value} of {package}" for value, package in places.items())
+        raise InputError(f"the {KINDS[kind]} {name} is {both}; uninstall one of the packages")
+
+
+@functools.cache
+def _places(kind: str, name: str) -> dict[str, str]:
+    """Returns the places of the hooks of a name, as `module:attribute`, with the package that each is of."""
+    points = importlib.metadata.entry_points(group=f"ctrpipe.{kind}", name=name)
+    return {point.value: point.dist.name if point.dist else "a package" for point in points}
 
 
 def load(kind: str, name: str) -> Any:
     """Returns a hook.
 
     Raises:
-        InputError: no installed package has it, or its module cannot be imported.
+        InputError: no installed package has it, or several have, its module cannot be imported, or it cannot be called.
     """
     check(kind, name)
     place = names(kind)[name]
     with failures(kind, name):
-        return importlib.metadata.EntryPoint(name, place, f"ctrpipe.{kind}").load()
+        hook = importlib.metadata.EntryPoint(name, place, f"ctrpipe.{kind}").load()
+    if not callable(hook):
+        raise InputError(
+            f"the {KINDS[kind]} {name} ({place}) is of type {type(hook).__name__}, which cannot be called; name a "
+            "function or a class in the entry point"
+        )
+    if not _is_shipped(kind, name):
+        foreign.called(place)
+    return hook
 
 
 def version(kind: str, name: str) -> str:
-    """Returns a hash of the source of a hook's module.
+    """Returns a hash of the source of a hook's module, and of the modules of its package that it imports.
 
     Raises:
         InputError: see `load`.
     """
     hook = load(kind, name)
+    named = names(kind)[name].partition(":")[0].strip()
+    if _is_shipped(kind, name):
+        return stage_version(named)
+    written = str(getattr(hook, "__module__", named))
+    # An instance or a functools.partial says where its class is, which may be a library.
+    modules = {named, written} if written.partition(".")[0] == named.partition(".")[0] else {named}
     with failures(kind, name):
-        return hashlib.sha256(inspect.getsource(sys.modules[hook.__module__]).encode()).hexdigest()[:16]
+        return foreign.source_hash(*modules)
+
+
+def _is_shipped(kind: str, name: str) -> bool:
+    return name in _SHIPPED.get(kind, {})
 
 
 @contextlib.contextmanager
@@ -84,8 +111,9 @@ def failures(kind: str, name: str) -> Iterator[None]:
         yield
     except InputError:
         raise
-    # A hook is foreign code, which may raise anything.
-    except Exception as error:
-        reason = one_line(f"{type(error).__name__}: {error}", 200)
+    # A hook is foreign code, which may raise anything, and may try to end the process.
+    except (Exception, SystemExit) as error:
         place = names(kind).get(name, "")
-        raise InputError(f"the {KINDS[kind]} {name} ({place}) failed ({reason}); correct it or leave it out") from error
+        raise InputError(
+            f"the {KINDS[kind]} {name} ({place}) failed ({foreign.reason(error)}); correct it or leave it out"
+        ) from error

@@ -16,6 +16,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import click
 
+from ctrpipe.common import foreign
 from ctrpipe.common.address_space import COMMAND_GIB, require_address_space
 from ctrpipe.common.errors import InputError, is_interrupt, without_secrets
 from ctrpipe.common.exit_codes import INTERRUPTED, MISTAKE, NO_READER
@@ -83,6 +84,9 @@ class CommandGroup(click.Group):
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
         except SystemExit as exit:
+            if text := foreign.failure(exit):  # a hook or a user's own model has tried to end the process
+                say(f"ctrpipe: {printable(text)}", err=True)
+                context.exit(MISTAKE)
             # Rich exits with code 1 itself when the reader of a pipe is gone.
             context.exit(NO_READER if isinstance(exit.__context__, BrokenPipeError) else exit.code)  # type: ignore[arg-type]
         except (KeyboardInterrupt, Exception) as error:

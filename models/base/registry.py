@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ctrpipe.common import foreign
 from ctrpipe.common.near import nearest_name
 from ctrpipe.common.packages import PACKAGE, PARTS
 from ctrpipe.models.base.feature_map import FeatureMap
@@ -259,12 +260,15 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def source_of(name: str) -> str:
-    """Returns the source text of the module of a user's own model; "" for a model of the registry.
+    """Returns a hash of the source of a user's own model and of the modules beside it that it imports; "" for a model
+    of the registry.
 
     Raises:
         ValueError: see `model_class`.
     """
-    return inspect.getsource(sys.modules[model_class(name).__module__]) if ":" in name else ""
+    if ":" not in name:
+        return ""
+    return foreign.source_hash(*sorted({model_class(name).__module__, name.partition(":")[0]}))
 
 
 def _own_class(name: str) -> type["CTRModel"]:
@@ -275,14 +279,15 @@ def _own_class(name: str) -> type["CTRModel"]:
         sys.path.append(os.getcwd())  # last: a user's file must not hide a library
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # the user's module may raise anything
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+    except (Exception, SystemExit) as error:  # the user's module may raise anything
+        reason = foreign.reason(error)
         where = f"its module should be installed or lie in the working directory {os.getcwd()}"
         if isinstance(error, ImportError) and str(error.name).partition(".")[0] in PARTS:
             where = (
                 f"what 0.2 called {error.name} is now {_name_now(str(error.name))}; change the imports of {module_name}"
             )
         raise ValueError(f"The model '{name}' cannot be imported ({reason}); {where}") from error
+    foreign.called(module_name)
     own = getattr(module, attribute, None)
     if own is None:
         raise ValueError(f"The model '{name}' does not exist: {module.__file__} has no class '{attribute}'")

@@ -30,6 +30,14 @@ class Hooks(Section):
     exports: list[str] = pydantic.Field([], examples=[["archive"]])
     """Further forms of the pushed model, written to `exports/<name>/` in the run's folder."""
 
+    @pydantic.field_validator("exports")
+    @classmethod
+    def _are_folders(cls, value: list[str]) -> list[str]:
+        for name in value:
+            if "/" in name or name in ("", ".", ".."):
+                raise ValueError(f"'{name}' cannot be the name of a folder; give the entry point another name")
+        return value
+
     @property
     def named(self) -> list[tuple[str, str]]:
         """The kind and name of each hook."""

@@ -47,7 +47,10 @@ class Model(pydantic.BaseModel):
         """
         place = hooks.names("models").get(value)
         is_ours = place and any(model["name"] == value for model in read_reference().models)
-        return place if place and not is_ours else value
+        if not place or is_ours:
+            return value
+        hooks.check("models", value)
+        return place
 
     @property
     def hyperparameters(self) -> dict[str, Any]:

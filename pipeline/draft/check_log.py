@@ -83,7 +83,7 @@ def check_log(config: RunConfig, patterns: Sequence[str]) -> Findings:
         whole = column in config.whole_number_columns
         _collect(findings, "", lambda table=table, whole=whole: read_table(table, whole))  # type: ignore[misc]
     for kind, name in config.hooks.named:
-        _collect(findings, "hooks: ", lambda kind=kind, name=name: hooks.check(kind, name))  # type: ignore[misc]
+        _collect(findings, "hooks: ", lambda kind=kind, name=name: hooks.load(kind, name))  # type: ignore[misc]
     for key in ("previous", "serving"):
         if named := getattr(config.monitoring, key):
             _collect(findings, f"monitoring.{key}: ", lambda named=named: find_files(named))  # type: ignore[misc]

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.evaluation.hooked import GATE
 
 EARLY = 1 / 3  # of the evaluations: a best evaluation before this fraction is a sign of overfitting
 REGULARISE = (
@@ -36,7 +37,7 @@ def advice(
             "a larger vocabulary (top_k) for the column whose value is named, a model with interactions, or a wider "
             "gates.calibration.max_error: the model misjudges one group of rows"
         )
-    if any(metric == "ecs" for metric, _ in failed):
+    if any(metric == "ecs" and kind != GATE for metric, kind in failed):
         texts.append(
             "columns that tell users apart, negatives drawn by popularity (prepare history --draw popularity), "
             "or other limits in gates.ecs: the model shows everybody the same items"
@@ -46,6 +47,8 @@ def advice(
             "train on more or newer rows, or with more seeds (ctrpipe run --seeds 3): the test then knows the noise of "
             "trainings; gates.max_drop says how much worse than the last model is allowed"
         )
+    if objecting := [metric for metric, kind in failed if kind == GATE]:
+        texts.append(f"what {' and '.join(sorted(objecting))} of a package objects to, or hooks.gates without it")
     return texts
 
 

@@ -9,6 +9,7 @@ from ctrpipe.common.command_lines import command_name
 from ctrpipe.common.files import write_text
 from ctrpipe.common.stores import is_url
 from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.evaluation.hooked import GATE
 from ctrpipe.serving.predict_body import predict_body
 from ctrpipe.transforms.log.raw_arrays import raw_arrays
 from ctrpipe.transforms.log.readers import LogReader
@@ -82,6 +83,9 @@ def lifted(gates: Sequence[Mapping[str, Any]]) -> list[str]:
             settings.append("monitoring.block=false")
         elif gate["kind"] == "change" and gate["metric"] != "ecs":
             settings.append("gates.max_drop={}")
+        elif gate["kind"] == GATE:
+            kept = ",".join(each["metric"] for each in gates if each["kind"] == GATE and each["passed"])
+            settings.append(f"hooks.gates=[{kept}]")
         elif gate["kind"] == "slice":
             settings += ["gates.calibration.slices=[]", "gates.calibration.max_error=null"]
         else:

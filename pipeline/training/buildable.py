@@ -1,12 +1,17 @@
-"""Checks before training that a model can be built from its hyperparameters."""
+"""Checks before training that a model can be built from its hyperparameters, and that hooks can be called."""
+
+from collections.abc import Callable
 
 import keras
 
+from ctrpipe.common import foreign
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.pipeline.config import Model, RunConfig
+from ctrpipe.pipeline.training.learner import hook_loss
 from ctrpipe.pipeline.training.network import build_network
 from ctrpipe.pipeline.training.text_encoder import with_encoder
+from ctrpipe.transforms.features.kinds.numeric import hook_transform
 from ctrpipe.transforms.features.preprocessing import layout
 from ctrpipe.transforms.log.pretrained_table import tuned_tables
 
@@ -24,8 +29,15 @@ def why_impossible(model: Model, config: RunConfig) -> str:
         network = build_network(encoded, few_ids, seed=0)
         if model == config.model:
             _check_start(network, config)
-    except (InputError, ValueError, TypeError) as error:
+    except InputError as error:
         return one_line(error)
+    except (ValueError, TypeError) as error:
+        return foreign.message(error)
+    # A model of the user's own may raise anything, and may try to end the process.
+    except (Exception, SystemExit) as error:
+        if reason := foreign.failure(error):
+            return reason
+        raise
     finally:
         keras.utils.clear_session()
     return ""
@@ -45,4 +57,19 @@ def impossible_models(config: RunConfig) -> list[str]:
     """Returns what is wrong with the model and the baseline of a run, each after its key; [] if both can be built."""
     named = {"model": config.model, "evaluation.baseline": config.evaluation.baseline}
     reasons = {key: why_impossible(model, config) for key, model in named.items() if model}
-    return [f"{key}: {reason}" for key, reason in reasons.items() if reason]
+    return [f"{key}: {reason}" for key, reason in reasons.items() if reason] + _hooks_that_fail(config)
+
+
+def _hooks_that_fail(config: RunConfig) -> list[str]:
+    """Returns what is wrong with the losses and transforms of installed packages, each after its key."""
+    tried: list[tuple[str, Callable[[str], object], str]] = [
+        *(("training.loss", hook_loss, name) for name in config.training.hook_losses),
+        *(("features: transform", hook_transform, name) for name in config.hook_transforms),
+    ]
+    reasons = []
+    for key, load, name in tried:
+        try:
+            load(name)
+        except InputError as error:
+            reasons.append(f"{key}: {error}")
+    return reasons

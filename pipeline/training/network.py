@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
+import numpy as np
 
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.models.base.ctr_model import CTRModel, empty_row
@@ -41,8 +42,26 @@ def build_network(model: Model, feature_map: FeatureMap, seed: int, precision: s
         except (ValueError, TypeError) as error:
             raise InputError(one_line(error)) from error
         network(empty_row(feature_map))
+        if ":" in model.name:
+            _check_logits(model.name, network, feature_map)
     load_encoder(network, model)
     return network
+
+
+def _check_logits(name: str, network: CTRModel, feature_map: FeatureMap) -> None:
+    """Raises InputError if a model of the user's own does not return one logit for each row and task.
+
+    Logits of another shape would be broadcast against the labels, and the model would learn something else.
+    """
+    rows, expected = 2, (2, len(feature_map.tasks))
+    found = tuple(
+        network({name: np.repeat(values, rows, axis=0) for name, values in empty_row(feature_map).items()}).shape
+    )
+    if found != expected:
+        raise InputError(
+            f"{name} returned logits of shape {list(found)} for {rows} rows; `interact` must return one for each row "
+            f"and task, here {list(expected)}"
+        )
 
 
 @contextlib.contextmanager

@@ -54,6 +54,7 @@ def _package(tmp_path, monkeypatch):
 
     yield install
     hooks.names.cache_clear()
+    hooks._places.cache_clear()
     for module in [name for name in sys.modules if name.startswith("my_hooks_")]:
         del sys.modules[module]
 
@@ -99,6 +100,41 @@ def test_the_reader_of_the_page_reads_in_parts_with_dead_letters(tmp_path, monke
     assert len(parts) > 2 and ads == [f"a:{n}".encode() for n in range(200)]
     [reject] = [reject for batch in batches for reject in batch.rejects]
     assert (reject.line, reject.reason, reject.text) == (51, "a value without a label", "broken")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            "raise ValueError('no\\x1b[1m\\ncolumn')",
+            "the reader h .my_hooks_h:Own. failed .ValueError: no column.; correct it",
+        ),
+        ("raise SystemExit(0)", "the reader h .* failed .SystemExit: 0.; correct it or leave it out"),
+        ("return [1]", "the reader h .my_hooks_h:Own. failed .ValueError: not enough values to unpack"),
+        ("return {}, {}", "log.ltsv: the reader h returned no column "),
+        ("columns.update(ad=columns['ad'][1:])", "returned 1 values of the column ad for 2 rows; correct it"),
+        ("columns.update(ad=columns['ad'].cast('string'))", "the type string for the column ad, which must be binary"),
+        ("columns.update(ad=['a', 'b'])", "the reader h returned list for the column ad, no Arrow array"),
+    ],
+)
+def test_a_reader_that_misbehaves_is_one_line(tmp_path, package, body, message):
+    [example] = [example for example in EXAMPLES if example[0] == "readers"]
+    package(*example)
+    own = f"        columns, wrong = super()._parse(text, rows, names)\n        {body}\n        return columns, wrong\n"
+    code = f"class Own(Ltsv):\n    def _parse(self, text, rows, names):\n{own}"
+    package("readers", "h", "my_hooks_h", "Own", f"from my_hooks_ltsv import Ltsv\n{code}")
+    (tmp_path / "log.ltsv").write_text("click:1\tdevice:m\tquery:q\tad:a\n" * 2)
+    config = load_config(joined(SMALL, {"data": {"format": "h", "header": False}}))
+    with pytest.raises(InputError, match=message) as error:
+        list(LogReader(config.log_spec).read(str(tmp_path / "log.ltsv")))
+    assert "\n" not in str(error.value)
+
+
+def test_a_reader_that_is_no_format_is_said(tmp_path, package):
+    package("readers", "h", "my_hooks_h", "read", "def read(*_):\n    return []\n")
+    config = load_config(joined(SMALL, {"data": {"format": "h", "header": False}}))
+    with pytest.raises(InputError, match="the reader h is <function .*, no subclass of Format; see docs/hooks.md"):
+        list(LogReader(config.log_spec).read(str(tmp_path / "log.ltsv")))
 
 
 @pytest.mark.usefixtures("examples")
@@ -203,6 +239,8 @@ RETURNS = "def hook(*_):\n    return "
         ),
         ("stores", f"{RETURNS}'/mnt'\n", "the store h returned str, no file system; return one of pyarrow.fs"),
         ("stores", f"{RETURNS}1 / 0\n", "the store h .my_hooks_h:hook. failed .ZeroDivisionError"),
+        ("metrics", f"import sys\n{RETURNS}sys.exit(0)\n", "the metric h .my_hooks_h:hook. failed .SystemExit: 0.; c"),
+        ("gates", "hook = 5\n", "the gate h .my_hooks_h:hook. is of type int, which cannot be called; name a function"),
         ("transforms", "import absent\n", "the transform h .my_hooks_h:hook. failed .ModuleNotFoundError: No module"),
         ("losses", f"{RETURNS}sum(_)\n", None),
         (
@@ -299,6 +337,47 @@ def test_the_transform_of_the_page_is_a_dense_feature_of_the_graph(tmp_path):
     packed = load_graph(tmp_path / "graph")(rows | {"click": np.zeros(4, np.float32)})
     expected = [0.0, -np.log(3.5), 0.0, np.log(41)]
     np.testing.assert_allclose(packed["dense"][:, 0], expected, rtol=1e-6)
+
+
+def test_the_code_of_a_hook_is_that_of_the_modules_beside_it_too(package, tmp_path):
+    helper = tmp_path / "site" / "my_hooks_parts" / "ranks.py"
+    helper.parent.mkdir()
+    helper.with_name("other.py").write_text("LIMIT = 1\n")
+    helper.with_name("__init__.py").write_text("")
+    helper.write_text("BEST = 0.1\n")
+    helper.with_name("lift.py").write_text(
+        "import functools\nfrom . import ranks\ndef lift(rows, best):\n    return best\n"
+        "hook = functools.partial(lift, best=ranks.BEST)\n"
+    )
+    package("metrics", "h", "my_hooks_parts.lift", "hook", "")
+    before = hooks.version("metrics", "h")
+    helper.with_name("other.py").write_text("LIMIT = 2\n")
+    assert hooks.version("metrics", "h") == before
+    helper.write_text("BEST = 0.2\n")
+    assert hooks.version("metrics", "h") != before
+
+
+def test_a_name_that_two_packages_have_is_said(package, tmp_path):
+    package("metrics", "h", "my_hooks_h", "hook", f"{RETURNS}1.0\n")
+    other = tmp_path / "site" / "others-2.0.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: others\nVersion: 2.0\n")
+    (other / "entry_points.txt").write_text(
+        "[ctrpipe.metrics]\nh = others.metrics:h\n[ctrpipe.models]\nfm = others:F\n"
+    )
+    hooks.names.cache_clear()
+    hooks._places.cache_clear()
+    with pytest.raises(
+        InputError, match="the metric h is (?=.*my_hooks_h:hook of my-hooks).*others.metrics:h of others; u"
+    ):
+        hook_metrics(["h"], judged())
+    assert load_config(joined(SMALL, {"model": {"name": "fm"}})).model.name == "fm"
+
+
+def test_an_export_s_name_is_that_of_a_folder():
+    for name in ("..", "a/b"):
+        with pytest.raises(ValueError, match=f"'{name}' cannot be the name of a folder; give the entry point another"):
+            Hooks(exports=[name])
 
 
 def test_a_loss_that_is_not_installed_is_said_with_the_nearest_one():

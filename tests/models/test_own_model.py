@@ -15,7 +15,10 @@ from ctrpipe.models.base.registry import (
     model_class,
     source_of,
 )
+from ctrpipe.pipeline.config import Model, load_config
+from ctrpipe.pipeline.training.buildable import why_impossible
 from tests.models.small_models import batch, feature_map
+from tests.small_config import SMALL as SMALL_CONFIG
 
 SOURCE = """
     from keras import ops
@@ -112,8 +115,42 @@ def test_an_own_models_options_are_checked(own, options, message):
 
 
 def test_only_an_own_models_source_is_part_of_a_trainings_fingerprint(own, tmp_path):
-    assert source_of(f"{own}:Sum") == (tmp_path / f"{own}.py").read_text()
-    assert source_of("deepfm") == ""
+    path, beside = tmp_path / f"{own}.py", tmp_path / f"{own}_layers.py"
+    before = source_of(f"{own}:Sum")
+    assert source_of("deepfm") == "" and len(before) == 16
+    path.write_text(f"{path.read_text()}    # another line\n")
+    changed = source_of(f"{own}:Sum")
+    beside.write_text("FACTOR = 1\n")
+    assert source_of(f"{own}:Sum") == changed != before
+    path.write_text(f"{path.read_text()}import {own}_layers\nimport numpy\n")
+    with_layers = source_of(f"{own}:Sum")
+    beside.write_text("FACTOR = 2\n")
+    assert source_of(f"{own}:Sum") not in (with_layers, changed)
+
+
+def test_an_own_model_that_fails_or_returns_another_shape_is_one_line_before_the_training(own, tmp_path):
+    path = tmp_path / f"{own}.py"
+    for name, body in {
+        "Wide": "return ops.sum(rows, axis=2)",
+        "Flat": "return ops.sum(rows, axis=(1, 2))",
+        "Key": "raise KeyError('b')",
+    }.items():
+        path.write_text(
+            f"{path.read_text()}\n\nclass {name}(Sum):\n    def interact(self, rows, inputs, training=None):\n"
+        )
+        path.write_text(f"{path.read_text()}        {body}\n")
+    config = load_config({**SMALL_CONFIG, "model": {"name": "lr"}})
+
+    def why(name: str) -> str:
+        return why_impossible(Model(name=f"{own}:{name}"), config)
+
+    assert why("Sum") == ""
+    said = "for 2 rows; `interact` must return one for each row and task, here [2, 1]"
+    assert why("Wide") == f"{own}:Wide returned logits of shape [2, 3] {said}"
+    assert why("Flat") == f"{own}:Flat returned logits of shape [2] {said}"
+    assert re.fullmatch(
+        rf"/.*/{own}.py, line \d+: code of {own} failed \(KeyError: .*b\); correct it or leave it out", why("Key")
+    )
 
 
 @pytest.mark.slow

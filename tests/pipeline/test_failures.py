@@ -1,5 +1,6 @@
 """Failures of the machine, by real means: one line, exit code 2, and what to do; 3 for what nobody has foreseen."""
 
+import importlib
 import os
 import pathlib
 import resource
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 import yaml
 
-from ctrpipe.common import address_space
+from ctrpipe.common import address_space, foreign
 from ctrpipe.common import output_folder as run_folder
 from ctrpipe.common.address_space import RUN_GIB, require_address_space
 from ctrpipe.common.errors import InputError
@@ -28,6 +29,27 @@ from tests.e2e.small_run import ROOT, SHORT_CONFIG, call, one_line
 from tests.pipeline.test_cli import raising
 
 MAIN = "from ctrpipe.pipeline.cli import main; main(prog_name='ctrpipe')"
+
+
+def test_a_failure_of_others_code_is_no_defect_of_ctrpipe(tmp_path, monkeypatch):
+    (tmp_path / "code_of_others.py").write_text("def call(what):\n    raise what\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    other = importlib.import_module("code_of_others")
+
+    def explained(error: BaseException) -> tuple[str, int]:
+        with pytest.raises(type(error)) as caught:
+            other.call(error)
+        return explain(caught.value)
+
+    assert explained(KeyError("x\ny"))[1] == FAILED
+    foreign.called("code_of_others.part:attribute")
+    said = (
+        f"{tmp_path}/code_of_others.py, line 2: code of code_of_others failed (ValueError: x y); correct it or leave "
+    )
+    assert explained(ValueError("x\ny")) == (f"{said}it out", MISTAKE)
+    assert "(SystemExit: 0)" in explained(SystemExit(0))[0]
+    assert explain(KeyError("x"))[1] == FAILED
+    foreign._called.discard("code_of_others")
 
 
 def test_a_package_that_is_not_installed_is_a_mistake_and_a_module_of_our_own_a_defect():

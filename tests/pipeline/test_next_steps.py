@@ -82,6 +82,8 @@ def test_a_failed_gate_is_lifted_by_its_own_key_and_the_setting_is_valid(tmp_pat
         "gates.numbers.seconds.mae=null",
         "gates.numbers.stars.calibration=null",
     ]
+    of_packages = [gate("no worse", "hook"), gate("fair", "hook", passed=True), gate("auc", "hook", passed=True)]
+    assert lifted(of_packages) == ["hooks.gates=[fair,auc]"] and lifted(of_packages[:1]) == ["hooks.gates=[]"]
     assert lifted(gates) == settings and lifted([gate("auc", passed=True)]) == []
     strict = {"rig": {"min": 0.5}, "calibration": {"min": 0.9, "slices": ["shop"], "max_error": 0.1}}
     loaded = load_config({**CONFIG, "gates": strict, "evaluation": {"slices": ["shop"]}}, tuple(settings))

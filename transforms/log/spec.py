@@ -300,7 +300,10 @@ class Data(Section):
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Data":
         if self.is_table and not self.header and not self.columns:
-            raise ValueError("columns must be listed when the file has no header")
+            raise ValueError(
+                "columns must be listed when the file has no header; list them, or set header: true if its first line "
+                "names them"
+            )
         repeated = sorted({name for name in self.columns if self.columns.count(name) > 1})
         if repeated:
             raise ValueError(f"columns are listed twice: {', '.join(repeated)}")

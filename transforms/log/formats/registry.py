@@ -6,7 +6,6 @@ LogSpec, `line_or_row` and `separator`, also depend on the format, and transform
 
 from collections.abc import Sequence
 
-from ctrpipe.common import hooks
 from ctrpipe.common.errors import InputError
 from ctrpipe.transforms.log.files import first_bytes, stored_head
 from ctrpipe.transforms.log.first_bytes import HEAD_BYTES, binary_format, is_json_array, is_json_lines
@@ -14,6 +13,7 @@ from ctrpipe.transforms.log.formats.avro import Avro
 from ctrpipe.transforms.log.formats.base import Format
 from ctrpipe.transforms.log.formats.columnar import Columnar
 from ctrpipe.transforms.log.formats.csv import Csv
+from ctrpipe.transforms.log.formats.foreign import OfPackage
 from ctrpipe.transforms.log.formats.json_array import JsonArray
 from ctrpipe.transforms.log.formats.json_lines import JsonLines
 from ctrpipe.transforms.log.formats.orc import Orc
@@ -49,11 +49,13 @@ def format_of(path: str, spec: LogSpec, columns: Sequence[str], labels: bool) ->
         labels: See Format.
     """
     name = spec.data.format
-    configured: type[Format] = FORMATS[name] if name in FORMATS else hooks.load("readers", name)
+    if name not in FORMATS:
+        return OfPackage(name, spec, columns, labels)
+    kind = FORMATS[name]
     try:
-        kind = (columnar_of(stored_head(path)) if name in FORMATS else None) or configured
+        kind = columnar_of(stored_head(path)) or kind
     except OSError:
-        kind = configured
+        pass  # the format reports it
     if kind in _JSON:
         kind = _of_json(path, spec.data.encoding) or kind
     return kind(spec, columns, labels)
