@@ -21,10 +21,16 @@ from ctrpipe.pipeline.kubeflow.task import (
     ACCOUNT,
     BRACES,
     CLASSIFICATION,
+    CONFIRM_STUDY,
+    PLAN_STUDY,
+    PLAN_SWEEP,
     PREPARE,
     REPORT,
+    SEARCH_STEPS,
     SECTIONS,
     TENSORBOARD,
+    TRAIN_POINT,
+    TRAIN_TRIAL,
     VERDICT,
     VIEWERS,
     text_with_braces,
@@ -32,6 +38,16 @@ from ctrpipe.pipeline.kubeflow.task import (
 from ctrpipe.pipeline.run.run import check_options
 
 DEFAULT = "default"  # key of kubeflow.resources for steps without their own key
+TRAINER, TRANSFORM = "Trainer", "LogTransform"
+# The step of a run whose work a step of a sweep or a study does, and whose resources it has.
+_LIKE = {
+    PLAN_SWEEP: TRANSFORM,
+    PLAN_STUDY: TRANSFORM,
+    TRAIN_POINT: TRAINER,
+    TRAIN_TRIAL: TRAINER,
+    CONFIRM_STUDY: TRAINER,
+}
+_OF_SEVERAL = (PLAN_SWEEP, PLAN_STUDY, CONFIRM_STUDY)  # of these, the ones that do the work of several steps
 LONGEST_NAME = 100  # characters of a pipeline's name; Kubeflow adds to it, and stores 127
 BUCKETS = "/gcs/"  # folder where Vertex AI mounts all buckets in its containers
 _BY_URL = ("data", "monitoring", "kubeflow")  # sections whose paths may be URLs of a store
@@ -51,8 +67,7 @@ def compile_pipeline(config: RunConfig, output: pathlib.Path, vertex: bool = Fal
     folder = check_cluster(config, vertex)
     check_pipeline(config)
     nodes = graph_nodes(config)
-    names = step_names(nodes)
-    check_steps(config, names)
+    check_steps(config, nodes)
     text = compiled(lambda: _pipeline(config, nodes, folder, not vertex))
     if vertex:
         spec = next(yaml.safe_load_all(text))
@@ -62,7 +77,7 @@ def compile_pipeline(config: RunConfig, output: pathlib.Path, vertex: bool = Fal
     else:
         text = with_account(config, text)
     write_package(output, text)
-    return names
+    return step_names(nodes)
 
 
 def check_cluster(config: RunConfig, vertex: bool = False) -> str:
@@ -155,11 +170,22 @@ def step_names(nodes: list[Node]) -> list[str]:
     return [PREPARE, *(node.name for node in nodes), REPORT, VERDICT]
 
 
-def check_steps(config: RunConfig, names: list[str]) -> None:
-    """Raises InputError if the configuration gives resources to a step that is not one of these."""
-    absent = sorted(set(config.kubeflow.resources) - {DEFAULT, *names})
+def check_steps(config: RunConfig, nodes: list[Node]) -> None:
+    """Raises InputError if the configuration gives resources to what is a step neither of a run nor of a search.
+
+    One configuration serves for all of them.
+
+    Args:
+        config: The configuration.
+        nodes: The nodes of its graph.
+    """
+    names = step_names(nodes)
+    absent = sorted(set(config.kubeflow.resources) - {DEFAULT, *names, *SEARCH_STEPS})
     if absent:
-        raise InputError(f"kubeflow.resources: {', '.join(absent)} is not a step; the steps are {', '.join(names)}")
+        raise InputError(
+            f"kubeflow.resources: {', '.join(absent)} is not a step; the steps are {', '.join(names)}, and of a sweep "
+            f"or a study {', '.join(SEARCH_STEPS)}"
+        )
 
 
 def compiled(make: Callable[[], Any]) -> str:
@@ -345,8 +371,16 @@ def step_component(
 
 
 def resources_of(config: RunConfig, name: str) -> Resources:
-    """Returns the resources of a step: its own, those of all steps, or none."""
-    return config.kubeflow.resources.get(name) or config.kubeflow.resources.get(DEFAULT) or Resources()
+    """Returns the resources of a step: its own, those of the step whose work it does, those of all steps, or none.
+
+    A step of a search that does the work of several steps has no limit of time but its own.
+    """
+    resources = config.kubeflow.resources
+    if own := resources.get(name):
+        return own
+    if like := resources.get(_LIKE.get(name, "")):
+        return like.model_copy(update={"timeout": None}) if name in _OF_SEVERAL else like
+    return resources.get(DEFAULT) or Resources()
 
 
 def set_container(config: RunConfig, task: Any, name: str, in_cluster: bool) -> Any:

@@ -22,6 +22,7 @@ from ctrpipe.pipeline.kubeflow.compile import (
     with_account,
     write_package,
 )
+from ctrpipe.pipeline.kubeflow.nodes import graph_nodes
 from ctrpipe.pipeline.kubeflow.task import (
     BRACES,
     CONFIRM_STUDY,
@@ -199,6 +200,7 @@ class _Steps:
         config = self._config
         run_folder = check_cluster(config)
         check_pipeline(config)
+        check_steps(config, graph_nodes(config))
         parent = run_folder.rpartition("/")[0]
         folder = f"{run_folder}/{name}" if parent.endswith(":/") else f"{parent}/{name}"  # a bucket has no parent
 
@@ -211,7 +213,6 @@ class _Steps:
         run.__defaults__ = (config.data.paths, *defaults) if config.data.paths or of_split else defaults
         title = pipeline_name(name)
         text = compiled(lambda: dsl.pipeline(name=title, description=description)(run))
-        check_steps(config, self._names)
         write_package(output, with_account(config, text))
         return self._names
 

@@ -16,17 +16,16 @@ from ctrpipe.common.exit_codes import BLOCKED, FAILED
 from ctrpipe.common.stores import is_url
 from ctrpipe.pipeline.config import Kubeflow, Resources, RunConfig
 from ctrpipe.pipeline.kubeflow.compile import (
+    TRAINER,
     as_it_is,
     check_cluster,
     check_steps,
     pipeline_name,
     resources_of,
-    step_names,
     write_package,
 )
 from ctrpipe.pipeline.kubeflow.nodes import graph_nodes
 
-TRAINER = "Trainer"  # the step whose resources a host gets
 HOSTS = 1000  # maximum number
 API = "trainer.kubeflow.org/v1alpha1"
 NODE = "node"  # the name that Trainer looks for, of the job and of its container
@@ -63,7 +62,7 @@ def compile_train_job(config: RunConfig, hosts: int, output: pathlib.Path) -> li
         InputError: the configuration cannot run so, or the file cannot be written.
     """
     folder = check_cluster(config)
-    check_steps(config, step_names(graph_nodes(config)))
+    check_steps(config, graph_nodes(config))
     if hosts > HOSTS:
         raise InputError(f"--hosts {hosts}: more than {HOSTS}; give fewer")
     if is_url(folder):

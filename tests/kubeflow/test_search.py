@@ -214,7 +214,40 @@ def test_options_that_do_not_fit_are_one_line(volume):
     (volume / "many.yaml").write_text(yaml.safe_dump(many))
     code, output = call("compile", volume / "many.yaml", "--output", volume / "p.yaml", "--sweep")
     one_line(code, output, "at most 100,000 go to a step; compile fewer points, or a grid")
-    wrong = ("--set", "kubeflow.resources={Trainer: {cpu: 1}}")
-    one_line(
-        *compile_with(volume, "--tune", 3, *wrong), "kubeflow.resources: Trainer is not a step; the steps are Plan"
-    )
+    wrong = ("--set", "kubeflow.resources={Trainr: {cpu: 1}}")
+    for search in (("--tune", 3), ("--sweep", *GRID)):
+        one_line(*compile_with(volume, *search, *wrong), "kubeflow.resources: Trainr is not a step; the steps are Prep")
+
+
+@pytest.mark.slow
+def test_the_resources_of_a_run_are_those_of_the_steps_that_do_the_same_work(volume):
+    resources = {
+        "default": {"memory": "1Gi"},
+        "LogTransform": {"memory": "2Gi", "timeout": 60},
+        "Trainer": {"memory": "3Gi", "timeout": 70, "accelerator": "nvidia.com/gpu"},
+        "ConfirmStudy": {"memory": "4Gi", "timeout": 80},
+    }
+
+    def steps(*options):
+        code, output = compile_with(volume, *options, "--set", f"kubeflow.resources={json.dumps(resources)}")
+        assert code == 0, output
+        spec, platform = yaml.safe_load_all((volume / "pipeline.yaml").read_text())
+        timeouts = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+        found = {}
+        for name, executor in spec["deploymentSpec"]["executors"].items():
+            given = executor["container"]["resources"]
+            timeout = timeouts[name].get("activeDeadlineSeconds")
+            found[name.removeprefix("exec-")] = (given["resourceMemoryLimit"], "accelerator" in given, timeout)
+        return found
+
+    # A timeout of one step is none for a step that does the work of several.
+    plan, training, other = ("2Gi", False, None), ("3Gi", True, "70"), ("1Gi", False, None)
+    assert steps("--sweep", *GRID) == {"plansweep": plan, "trainpoint": training, "summarisesweep": other}
+    confirm = ("4Gi", False, "80")
+    study = steps("--tune", 2, "--parallel", 2)
+    assert study == {"planstudy": plan, "proposetrials": other, "traintrial": training, "confirmstudy": confirm}
+    del resources["ConfirmStudy"]
+    assert steps("--tune", 2, "--parallel", 2)["confirmstudy"] == ("3Gi", True, None)
+    resources["TrainTrial"] = {"memory": "5Gi"}
+    assert steps("--tune", 2, "--parallel", 2)["traintrial"] == ("5Gi", False, None)
+    assert steps()["trainer"] == training  # of a run, the same configuration
