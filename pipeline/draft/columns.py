@@ -5,10 +5,10 @@ import dataclasses
 import math
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ctrpipe.pipeline.draft.roles import counted_label, is_split_marker
+from ctrpipe.pipeline.draft.roles import counted_label, is_outcome, is_split_marker
 from ctrpipe.transforms.log.kinds.categorical import Categorical
 from ctrpipe.transforms.log.kinds.guess import TIME_NAME, ColumnSample, Guess
 from ctrpipe.transforms.log.kinds.kind import Kind
@@ -45,13 +45,17 @@ _POSITIVE = re.compile(
 )
 _TRUTHS = (frozenset(("1", "1.0", "true", "True", "TRUE")), frozenset(("0", "0.0", "false", "False", "FALSE")))
 _MISSING = frozenset(("", *USUAL_MISSING))
-_PAIRS = (("1", "0"), ("true", "false"), ("yes", "no"), ("y", "n"), ("t", "f"), ("click", "noclick"), ("2", "1"))
+_PAIRS = (
+    *(("1", "0"), ("true", "false"), ("yes", "no"), ("y", "n"), ("t", "f"), ("click", "noclick"), ("2", "1")),
+    *(("ja", "nein"), ("ja", "nej"), ("ja", "nee"), ("oui", "non"), ("si", "no"), ("sí", "no"), ("sim", "não")),
+)
 # The kinds that a column may be drafted as, in the order in which they are asked; the first that takes it has it.
 _ASKED: tuple[type[Kind], ...] = (Time, Numeric, Vector, Multivalent, Categorical)
 CLICK_TASK = "ctr"
 _INDEX_NAME = re.compile(r"Unnamed: \d+(\.\d+)*(_level_\d+)?|__index_level_\d+__|level_0|index|rownames")
 _FEWEST_DIGITS = 8  # of a time that is written as a number
 _FEWEST_ROWS = 20  # in which a column that counts on numbers the rows
+_PROPERTY_NAME = re.compile(r"(is|has|with|in|on)_", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,8 +123,8 @@ def guess_label(sample: LogSample, column: str | None = None) -> LabelGuess | No
         if name not in no_labels and not is_split_marker(name, sample.columns[name])
     }
     named = [name for wanted in _LABELS for name in rules if name.lower().replace(" ", "_") == wanted]
-    first = [name for name, (rule, _) in rules.items() if isinstance(rule, str)]
-    likely = [*named, *first]
+    likely = [*named, *_of_two_values(rules, sample)]
+    rules = {name: (rule, comment + _asked(name, likely, sample)) for name, (rule, comment) in rules.items()}
     words = [name for wanted in _LABELS for name in sample.columns if name.lower().replace(" ", "_") == wanted]
     if not likely:
         guesses = ((name, _word_rule(name, sample.columns[name])) for name in words if name not in rules)
@@ -128,7 +132,7 @@ def guess_label(sample: LogSample, column: str | None = None) -> LabelGuess | No
         if found:
             return LabelGuess(found[0], *found[1])
         likely = list(rules)[:1]  # a rating by its values alone
-        rules = {name: (rule, f"{comment}; is it the label?") for name, (rule, comment) in rules.items()}
+        rules = {name: (rule, f"{comment}; is it the label (--label)?") for name, (rule, comment) in rules.items()}
     if not likely:
         rates = {name.lower(): name for name in sample.columns}
         named_rates = [rates[wanted] for wanted in _RATES if wanted in rates]
@@ -138,6 +142,33 @@ def guess_label(sample: LogSample, column: str | None = None) -> LabelGuess | No
         return found_rate or next(filter(None, gaps), None)
     others = tuple(name for name in named if name != likely[0])
     return LabelGuess(likely[0], *rules[likely[0]], others)
+
+
+def _of_two_values(rules: Mapping[str, tuple[str | dict[str, Any], str]], sample: LogSample) -> list[str]:
+    """Returns the columns of two values that may be the label, the likeliest first.
+
+    The name of an outcome is likelier than another one, and the name of a property, as is_mobile, less likely. 0 and 1
+    are likelier than words, and the first column, and then the last one, than those between: tables have their label at
+    an end.
+    """
+    two = [name for name, (rule, _) in rules.items() if isinstance(rule, str) or "positive" in rule]
+    ends = [next(iter(sample.columns)), next(reversed(sample.columns))]
+    place = {name: ends.index(name) if name in ends else len(ends) for name in two}
+
+    def unlikely(name: str) -> tuple[int, bool, int]:
+        named = 0 if is_outcome(name) else 2 if _PROPERTY_NAME.match(name) else 1
+        return named, isinstance(rules[name][0], dict), place[name]
+
+    return sorted(two, key=unlikely)
+
+
+def _asked(name: str, likely: Sequence[str], sample: LogSample) -> str:
+    """Returns the question whether a column is the label; "" where its name says so, or its place without names."""
+    is_first = sample.data.get("header") is False and name == next(iter(sample.columns))
+    if is_outcome(name) or name.lower().replace(" ", "_") in _LABELS or is_first or name not in likely:
+        return ""
+    others = [other for other in likely if other != name]
+    return f"; is it the label{f', or {others[0]}' if others else ''} (--label)?"
 
 
 def _with_gaps(name: str, values: Sequence[str], sample: LogSample) -> LabelGuess | None:

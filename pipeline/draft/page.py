@@ -156,7 +156,11 @@ def draft(
         )
     if target.is_unsure:
         unsure.append(f"{target.column}: {target.comment}")
-    unsure += [f"{name}: {guess.comment}." for name, guess in guesses.items() if guess.unsure]
+    unsure += [
+        f"{name}: {guess.comment.removesuffix('?')}{'?' if guess.comment.endswith('?') else '.'}"
+        for name, guess in guesses.items()
+        if guess.unsure
+    ]
     unsure += [f"{name}: {role.comment}" for name, role in weights.items() if name != said.weight]
     unsure += [f"{name} looks like a label too, and is left out: it would betray the label." for name in target.others]
     of_log = None if name else patterns

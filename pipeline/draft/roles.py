@@ -102,6 +102,11 @@ def is_split_marker(name: str, values: Sequence[str]) -> bool:
     return bool(_FOLD.fullmatch(name)) and len(present) <= _MOST_FOLDS and all(value.isdigit() for value in present)
 
 
+def is_outcome(name: str) -> bool:
+    """Returns whether a name is one of what follows an impression, as clicked, is_booked or label_order."""
+    return _OTHER_LABEL.fullmatch(name) is not None
+
+
 def may_be_weight(name: str, values: Sequence[str]) -> bool:
     """Returns whether a column may be the weight of the row, as a product's weight may."""
     return _WEIGHT.fullmatch(name) is not None and _numbers(values) is not None

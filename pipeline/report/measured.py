@@ -4,6 +4,7 @@ This module is separate from the page, because importing numpy and pyarrow takes
 cached figures.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -36,7 +37,7 @@ ESTIMATORS: dict[str, Estimator] = {
     "calibration": calibration_estimate,
 }
 MOST = {"auc": 1.0, "rig": 1.0}  # intervals end where the metric does
-LEAST = {"auc": 0.0, "log_loss": 0.0, "calibration": 0.0}
+LEAST = {"auc": 0.0, "log_loss": 0.0}
 
 
 def read_predictions(predictions: bytes) -> tuple[Columns, pa.Table]:
@@ -85,14 +86,21 @@ def _intervals(columns: Columns, column: str, estimators: Mapping[str, Estimator
     if column not in columns:
         return dict.fromkeys(estimators)
     rows = columns["label"], columns[column], columns["weight"]
-    return {name: _interval(name, estimator(*rows)) for name, estimator in estimators.items()}
+    return {name: interval_of(name, estimator(*rows)) for name, estimator in estimators.items()}
 
 
-def _interval(name: str, estimate: Estimate | None) -> list[float] | None:
-    """Returns the 95% interval over test rows; None if the standard error is unknown."""
+def interval_of(name: str, estimate: Estimate | None) -> list[float] | None:
+    """Returns the 95% interval over test rows; None if the standard error is unknown.
+
+    The error of a calibration is that of the clicks below the line, so that its ends are as many times above and below
+    it: with few clicks an interval of equal distances ends too low.
+    """
     if estimate is None or not estimate.standard_error:
         return None
     half = NORMAL_QUANTILE * estimate.standard_error
+    if name == "calibration":
+        times = math.exp(half / estimate.value)
+        return [estimate.value / times, estimate.value * times]
     low, high = estimate.value - half, estimate.value + half
     return [max(low, LEAST.get(name, low)), min(high, MOST.get(name, high))]
 

@@ -17,6 +17,8 @@ from ctrpipe.pipeline.report.measured import Columns, gain_curve, read_predictio
 SCORE_BINS = 40
 CURVE_POINTS = 300  # maximum points of a drawn curve; more are not visible
 UNIT = (0.0, 1.0)
+SETTLED = 0.05  # of the clicks, from which a curve of precision is inside its chart
+CLICKS_OF_GROUP, FEWEST_GROUPS = 10, 5  # of a calibration: fewer clicks in a point say nothing
 MOST_SCORES = 0.999  # of the rows have a score within the histogram; its last bin holds the rest too
 # Maps labels, scores and weights to the points of a curve.
 Curve = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -121,7 +123,10 @@ def _roc_rates(labels: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> t
 def _precision_recall(columns: Columns) -> Chart:
     rate = float(np.average(columns["label"], weights=columns["weight"]))
     lines, labels, chance = _lines(columns, precision_recall_curve), ("recall", "precision"), ((0.0, rate), (1.0, rate))
-    return Chart("Precision by recall", lines, labels, UNIT, UNIT, reference=chance)
+    # The first few rows have any precision, and would flatten a curve that is near a low click rate.
+    settled = [y for line in lines for x, y in zip(line.xs, line.ys, strict=True) if x >= SETTLED]
+    span = (0.0, min(1.0, 1.2 * max(settled, default=1.0)))
+    return Chart("Precision by recall", lines, labels, UNIT, span, reference=chance)
 
 
 def _gain(columns: Columns) -> Chart:
@@ -134,12 +139,15 @@ def _gain(columns: Columns) -> Chart:
 def _calibration(columns: Columns) -> Chart:
     lines = []
     highest = 0.0
+    clicks, others = metrics.class_weights(columns["label"], columns["weight"])
+    rarer = min(np.count_nonzero(clicks), np.count_nonzero(others))
+    groups = min(max(rarer // CLICKS_OF_GROUP, FEWEST_GROUPS), metrics.ECE_BINS)
     for name, probability in _models(columns):
-        bins = metrics.reliability(columns["label"], probability, columns["weight"])
+        bins = metrics.reliability(columns["label"], probability, columns["weight"], groups)
         predicted, observed = ([float(row[key]) for row in bins] for key in ("predicted", "observed"))
         intervals = [(float(row["low"]), float(row["high"])) for row in bins]
         lines.append(Line(name, predicted, observed, dots=True, intervals=intervals))
-        highest = max(highest, *predicted, *observed)
+        highest = max(highest, *predicted, *observed, *(high for _, high in intervals))
     span, labels = (0.0, highest * 1.02 or 1.0), ("predicted", "observed (bins of equal mass), 95%")
     diagonal = ((0.0, 0.0), (highest, highest))
     return Chart("Observed by predicted rate", lines, labels, span, span, reference=diagonal)

@@ -66,9 +66,8 @@ def train_stacked(job: TrainingJob, report: Report | None) -> TrainResult:
         if report:
             report({"model": job.model.name, **numbers})
     progress.best = len(progress.evaluations) - 1
-    ended = (
-        f"{ALL_DONE}{count} trees" if count == network.trees.trees else f"log_loss did not improve after {count} trees"
-    )
+    grown = f"{count} tree{'s' if count != 1 else ''}"
+    ended = f"{ALL_DONE}{grown}" if count == network.trees.trees else f"log_loss did not improve after {grown}"
     progress.stopped = f"{ended}; variance of the regression's prior {variance:.2g}"
 
     # 3. Again on all rows for a refit, with as many trees.

@@ -6,6 +6,7 @@ import pathlib
 import time
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -217,6 +218,50 @@ def test_ratings_have_a_threshold_and_a_split_by_time(tmp_path):
     assert values["data"]["split"] == {"by": "time", "column": "c4", "validation": 0.1, "test": 0.1}
     assert values["features"][-1] == {"columns": ["c4"], "kind": "time"}
     assert any("no header" in sentence for sentence in unsure)
+
+
+@pytest.mark.parametrize(
+    ("columns", "label", "asked"),
+    [
+        (("age", "is_mobile", "went"), "went", "is it the label, or is_mobile (--label)?"),
+        (("is_mobile", "age", "vip", "paid_off"), "paid_off", "is it the label, or vip (--label)?"),
+        (("vip", "age", "was_booked"), "was_booked", ""),
+        (("age", "vip", "clicked"), "clicked", ""),
+    ],
+)
+def test_a_label_is_sought_by_its_name_then_at_an_end_and_asked_about(tmp_path, columns, label, asked):
+    random = np.random.default_rng(3)
+    values = {name: random.integers(18, 80, 200) if name == "age" else random.integers(0, 2, 200) for name in columns}
+    pd.DataFrame(values).to_csv(tmp_path / "log.csv", index=False)
+    text, unsure = draft([str(tmp_path / "log.csv")])
+    assert yaml.safe_load(text)["data"]["labels"] == {"ctr": label}
+    assert [line for line in unsure if line.startswith(f"{label}: ")] == unsure[: 1 if asked else 0]
+    assert not asked or unsure[0].endswith(asked)
+
+
+@pytest.mark.parametrize("words", [("ja", "nein"), ("Yes", "No"), ("oui", "non")])
+def test_two_words_are_a_label_before_whole_numbers_that_may_be_a_rating(tmp_path, words):
+    random = np.random.default_rng(3)
+    values = {"seats": random.integers(1, 9, 200), "went": np.array(words)[random.integers(0, 2, 200)]}
+    pd.DataFrame(values).to_csv(tmp_path / "log.csv", index=False)
+    text, unsure = draft([str(tmp_path / "log.csv")])
+    label = {"column": "went", "positive": [words[0]], "negative": [words[1]]}
+    assert yaml.safe_load(text)["data"]["labels"] == {"ctr": label}
+    assert unsure[0].endswith("is it the label (--label)?")
+
+
+def test_a_category_s_comment_counts_as_a_run_reads_it_where_na_is_a_value(tmp_path):
+    lines = [f"{number % 3 % 2},{['DE', 'NA', 'NO', ''][number % 4]}" for number in range(200)]
+    (tmp_path / "log.csv").write_text("click,country\n" + "\n".join(lines) + "\n")
+    said = "3 different values, 25% missing; NA, in 25.0% of the rows, is a value of its own"
+    assert f"# country: {said}" in draft([str(tmp_path / "log.csv")])[0]
+
+
+def test_values_that_occur_twice_at_times_are_not_called_another_one_in_each_row(tmp_path):
+    lines = [f"{number % 3 % 2},{max(number, 9)}x,a{number % 4}" for number in range(200)]
+    (tmp_path / "log.csv").write_text("click,place,site\n" + "\n".join(lines) + "\n")
+    [said] = draft([str(tmp_path / "log.csv")])[1]
+    assert said.startswith("place: hardly a value occurs twice (19") and said.endswith("left out.")
 
 
 def test_articles_read_before_are_values_parted_by_spaces(tmp_path):

@@ -131,7 +131,7 @@ def test_a_rating_that_is_known_by_its_values_alone_is_asked_about(tmp_path):
     texts = list(map(str, SHOWN))
     for name, asked in (
         ("stars", []),
-        ("place", ["place: a rating up to 5: 4 and more in 40.0% of the first 200 rows; is it the label?"]),
+        ("place", ["place: a rating up to 5: 4 and more in 40.0% of the first 200 rows; is it the label (--label)?"]),
     ):
         _, unsure = drafted(log(tmp_path, f"{name},site,price", click=texts))
         assert [line for line in unsure if line.startswith(name)] == asked
@@ -159,7 +159,7 @@ def test_infinite_numbers_are_numbers_and_said(tmp_path):
     assert "infinite in 4 rows, which a run takes for malformed" in unsure[0]
 
 
-@pytest.mark.parametrize("form", ["${}", "{}%", "€ {}", '"1,{:0>5}"', "{} EUR", "1'{:0>5}"])
+@pytest.mark.parametrize("form", ["${}", "{}%", "€ {}", '"1,{:0>5}"', "{} EUR", "1'{:0>5}", "{} kg", "{}min"])
 def test_numbers_that_are_no_numbers_as_they_are_written_are_said(tmp_path, form):
     _, unsure = drafted(log(tmp_path, price=[form.format(value) for value in RARE]))
     assert unsure[0].startswith("price: ") and "that are not written as 1234.5 are left out" in unsure[0]
@@ -168,7 +168,7 @@ def test_numbers_that_are_no_numbers_as_they_are_written_are_said(tmp_path, form
     assert unsure[0].startswith("price: ") and "that are not written as 1234.5 are read as categories" in unsure[0]
 
 
-@pytest.mark.parametrize("form", ["10.0.{}", "{}x250", "v{}", "{}-a"])
+@pytest.mark.parametrize("form", ["10.0.{}", "{}x250", "v{}", "{}-a", "SKU-{}"])
 def test_codes_with_digits_are_no_numbers(tmp_path, form):
     _, unsure = drafted(log(tmp_path, price=[form.format(value) for value in NUMBERS]))
     assert unsure == []

@@ -87,6 +87,21 @@ def test_no_page_is_wider_than_a_phone_or_a_screen_and_text_is_no_smaller_than_c
         browser.develop("Emulation.clearDeviceMetricsOverride")
 
 
+@pytest.mark.parametrize("width", [390, 1400])
+def test_a_long_name_of_a_column_leaves_room_for_its_values(browser, width):
+    browser.develop(
+        "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 500
+    )
+    try:
+        show(browser, "data")
+        named = "const cell = document.querySelector('#data .sortable tbody th'), before = cell.innerHTML;"
+        named += "cell.textContent = 'a_long_'.repeat(30); const wide = cell.offsetWidth; cell.innerHTML = before;"
+        assert browser.run(named + "return wide") <= min(0.46 * width, 330)
+    finally:
+        browser.develop("Emulation.clearDeviceMetricsOverride")
+        show(browser, "overview")
+
+
 # The smallest letters of the page in pixels: of plots as they are drawn.
 SMALLEST = """
 const texts = [...document.querySelectorAll("section:not([hidden]) svg text")];

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 import sklearn.metrics
 
+from ctrpipe.common.estimates import calibration_estimate
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, write_scored
 from ctrpipe.pipeline.report.contents import data_warnings, log_text, slices, span_of_test, splits
-from ctrpipe.pipeline.report.measured import gain_curve, measure
+from ctrpipe.pipeline.report.measured import gain_curve, interval_of, measure
 from ctrpipe.pipeline.report.plots import charts
 from ctrpipe.pipeline.report.report import write_report
 from ctrpipe.pipeline.report.verdict import verdict
@@ -71,11 +72,28 @@ METRICS = {
 }
 
 
-@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("name", [name for name in METRICS if name != "calibration"])
 def test_an_interval_is_that_of_leaving_out_each_row(frame, measured, name):
     expected = jackknife(METRICS[name], frame)
     half = (expected[1] - expected[0]) / 2
     assert measured["model"][name] == pytest.approx(expected, abs=0.03 * half)
+
+
+def test_the_interval_of_a_calibration_is_of_its_logarithm(frame, measured):
+    low, high = jackknife(lambda labels, scores: np.log(METRICS["calibration"](labels, scores)), frame)
+    assert np.log(measured["model"]["calibration"]) == pytest.approx([low, high], abs=0.03 * (high - low))
+
+
+def test_the_interval_of_a_calibration_of_few_clicks_misses_as_often_above_as_below():
+    random = np.random.default_rng(4)
+    scores, weights = np.full(2000, 0.015, np.float32), np.ones(2000, np.float32)
+    misses = [0, 0]
+    for _ in range(1000):
+        found = calibration_estimate((random.random(2000) < scores).astype(np.float32), scores, weights)
+        low, high = interval_of("calibration", found)
+        misses[0] += high < 1
+        misses[1] += low > 1
+    assert 10 <= misses[0] <= 45 and 10 <= misses[1] <= 45  # of 1,000, 25 each; 35 and 0 with equal distances
 
 
 def test_the_baseline_has_intervals_and_is_behind(frame, measured):

@@ -11,9 +11,16 @@ from ctrpipe.transforms.log.kinds.guess import ColumnSample, Guess
 from ctrpipe.transforms.log.kinds.kind import FEW, Seen, WithVocabulary
 from ctrpipe.transforms.log.kinds.pretrained import Pretrained
 
-# Numbers with a sign of money or percent, or with marks between thousands, which are read as texts.
+# Numbers with a sign of money, of percent or a unit, or with marks between thousands, which are read as texts.
 _FIGURE = r"(\d{1,3}([,' \u00a0\u202f]\d{3})+(\.\d+)?|\d{1,3}(\.\d{3})+,\d+|\d+([.,]\d+)?)"
-_WRITTEN_NUMBER = re.compile(rf"\(?[+-]?\s?[$€£¥₹]?\s?[+-]?{_FIGURE}\s?([$€£¥₹%]|[A-Z]{{3}})?\)?", re.ASCII)
+_MONEY = r"(US\$|R\$|[$€£¥₹₽₩₺]|kr\.?|zł|Fr\.|Euros?|euros?)"
+_UNIT = (
+    r"(%|kg|g|mg|t|lbs?|oz|km|m|cm|mm|mi|ft|l|ml|h|hrs?|hours?|min|mins|minutes?|s|sec|secs|seconds?|ms|d|days?|[kKMGT]i?B|"
+    r"[kKM]|Mio\.?|°C|°F|px|m²|qm|pcs)"
+)
+_WRITTEN_NUMBER = re.compile(
+    rf"\(?[+-]?\s?({_MONEY}|[A-Z]{{3}}\s)?\s?[+-]?{_FIGURE}\s?({_MONEY}|[A-Z]{{3}}|{_UNIT})?\)?", re.ASCII
+)
 # What a draft keeps of a column of many values: those that occur twice, half a million at most.
 OFTEN = {"top_k": 500_000, "min_count": 2}
 
@@ -95,15 +102,15 @@ class Categorical(WithVocabulary):
         if numbers is None and column.present and column.most(lambda value: bool(_WRITTEN_NUMBER.fullmatch(value))):
             example = excerpt(next(filter(_WRITTEN_NUMBER.fullmatch, column.present)))
             is_what = "left out" if nothing_repeats else "read as categories"
-            asked = f"numbers, as {example}, that are not written as 1234.5 are {is_what}: convert them?"
+            asked = f"numbers, as {example}, that are not written as 1234.5 are {is_what}: convert them in the log?"
             return Guess({} if nothing_repeats else {"kind": "categorical"}, f"{column.seen}; {asked}", True)
         if nothing_repeats:
-            return Guess.nothing_repeats(column.seen)
+            return Guess.nothing_repeats(column.seen, len(column.distinct) == len(column.present))
         settings: dict[str, Any] = {"kind": "categorical"}
         if len(column.distinct) > 1000 and sum(1 for count in column.distinct.values() if count > 1) > 100:
             settings |= OFTEN
         if numbers is None:
-            return Guess(settings, column.seen)
+            return Guess(settings, column.seen_as_texts)
         other = "; or numeric?" if numbers.or_other else ""
         return Guess(settings, f"whole numbers taken as ids, {column.seen}{other}", numbers.unsure)
 

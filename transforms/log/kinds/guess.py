@@ -35,13 +35,16 @@ class Guess:
     unsure: bool = False
 
     @classmethod
-    def nothing_repeats(cls, seen: str) -> "Guess":
-        """Returns the guess for a column whose values never repeat: it is left out.
+    def nothing_repeats(cls, seen: str, never: bool = True) -> "Guess":
+        """Returns the guess for a column whose values never repeat, or hardly: it is left out.
 
         Args:
             seen: What was observed in the values.
+            never: Whether no value occurs twice.
         """
-        return cls({}, f"another value in each row ({seen}), so that nothing repeats: left out", True)
+        if never:
+            return cls({}, f"another value in each row ({seen}), so that nothing repeats: left out", True)
+        return cls({}, f"hardly a value occurs twice ({seen}), so that they teach nothing: left out", True)
 
 
 def usual_length(lengths: Iterable[int]) -> int:
@@ -96,6 +99,19 @@ class ColumnSample:
         """The number of different values and the share of missing ones, in words."""
         missing = 1 - len(self.present) / len(self.values)
         return f"{len(self.distinct):,} different values, {f'{missing:.0%} missing' if missing else 'never missing'}"
+
+    @property
+    def seen_as_texts(self) -> str:
+        """The same of texts, among which the usual words for a missing number, as NA and None, are values."""
+        words = collections.Counter(value for value in self.values if value in USUAL_MISSING and value)
+        missing = 1 - (len(self.present) + words.total()) / len(self.values)
+        seen = f"{len(self.distinct) + len(words):,} different values, "
+        seen += f"{missing:.0%} missing" if missing else "never missing"
+        if not words:
+            return seen
+        word, count = words.most_common(1)[0]
+        share = f"{count / len(self.values):.1%} of the rows"
+        return f"{seen}; {word}, in {share}, is a value of its own, which missing_values changes"
 
     @functools.cached_property
     def infinite(self) -> int:
