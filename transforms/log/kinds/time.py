@@ -51,11 +51,12 @@ class Time(Columns):
     kind: Literal["time"]
     """The kind of feature."""
     format: str = pydantic.Field("auto", examples=["iso8601", "%d/%b/%Y:%H:%M:%S %z"])
-    """How times are written: `yymmddhh`, `yyyymmdd`, `epoch_seconds`, `epoch_milliseconds`, `iso8601` (a date, with or
-    without a time and a zone), or a strptime pattern. `auto` recognises each value by its form: one of these five, or
-    YYYYMMDDHH, YYYYMMDDHHMM or YYYYMMDDHHMMSS. Epochs must have 9 or 10 digits (12 or 13 in milliseconds), with or
-    without decimals, and be before 2033. Eight digits are YYYYMMDD or YYMMDDHH by the training rows as a whole; a run asks where both fit. The hour of
-    a date without a time is missing. Dates and timestamps of Parquet are `iso8601`.
+    """How times are written: `yymmddhh`, `yyyymmdd`, `epoch_seconds`, `epoch_milliseconds`, `iso8601` (a date, with
+    or without a time and a zone), or a strptime pattern. `auto` recognises each value by its form: one of these
+    five, or YYYYMMDDHH, YYYYMMDDHHMM or YYYYMMDDHHMMSS. Epochs must have 9 or 10 digits (12 or 13 in milliseconds),
+    with or without decimals, and be before 2033. Eight digits are YYYYMMDD or YYMMDDHH by the training rows as a
+    whole; a run asks where both fit. The hour of a date without a time is missing. Dates and timestamps of Parquet
+    are `iso8601`.
     """
     timezone: str = pydantic.Field("UTC", examples=["Europe/Berlin"])
     """Time zone of the hours and weekdays. Epochs and times with a zone are converted to it; times without a zone are
