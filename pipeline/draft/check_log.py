@@ -23,6 +23,7 @@ from ctrpipe.transforms.log.described_files import describe_file, same_contents
 from ctrpipe.transforms.log.division import find_ordering
 from ctrpipe.transforms.log.epochs import eight_digits
 from ctrpipe.transforms.log.files import find_files, size_of
+from ctrpipe.transforms.log.footers import footers
 from ctrpipe.transforms.log.ingest import IngestResult, check_weights, described_splits, kind_of_reject
 from ctrpipe.transforms.log.kinds.kind import Seen
 from ctrpipe.transforms.log.pretrained_table import pretrained_tables, read_table
@@ -164,7 +165,7 @@ def _check_files(config: RunConfig, patterns: Sequence[str], findings: Findings,
                 reader = LogReader(config.log_spec, ordering=ordering)
             _check_rows(config, reader, files, findings)
             if is_whole_log:
-                findings.notes += _same_files(files)
+                findings.notes += [*_same_files(files), *footers(config.data, files)]
                 _check_splits(config, files, findings)
         except InputError as error:
             findings.errors.append(str(error))

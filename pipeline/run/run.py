@@ -31,6 +31,7 @@ from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.training.text_encoder import with_encoder
 from ctrpipe.transforms.log.described_files import describe_file, described, same_contents
 from ctrpipe.transforms.log.files import RANGE_BYTES, find_files, size_of
+from ctrpipe.transforms.log.footers import footers
 from ctrpipe.transforms.log.outliers import place_of_number
 from ctrpipe.transforms.log.read_ahead import ReadAhead
 
@@ -127,7 +128,7 @@ def _run_pipeline(
     start_phase("loading TensorFlow")
     load_tensorflow()
     data = description.result()
-    for line in same_contents(data):
+    for line in (*same_contents(data), *footers(config.data, files)):
         announce(line)
     start_phase("checks")
     _build_models(config)

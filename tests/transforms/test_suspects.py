@@ -113,6 +113,16 @@ def test_an_id_of_the_row_and_the_weight_are_named() -> None:
     assert found(same, weight="w") == ["x: its values are those of the weight, w"]
 
 
+@pytest.mark.parametrize(("heaviest", "told"), [(1e4, "77%"), (1e9, "100%"), (1e3, "")])
+def test_a_row_with_most_of_the_weight_is_named(heaviest: float, told: str) -> None:
+    data = {"format": "csv", "header": True, "labels": {"ctr": "click"}, "weight": "w"}
+    spec = LogSpec.model_validate({"data": data, "features": [{"kind": "categorical", "columns": ["site"]}]})
+    weights = np.where(np.arange(ROWS) == 7, heaviest, 1.0)
+    columns = {"click": numbers(CLICK), "site": texts(np.where(FREE < 0.5, "a", "b")), "w": numbers(weights)}
+    lines = [f"{each.column}: {each.text}" for each in suspects(spec, pa.table(columns))]
+    assert [line[: line.index(" of their")] for line in lines] == [f"w: one of 3,000 rows has {told}"] * bool(told)
+
+
 def test_a_column_with_one_value_in_a_split_is_named_unless_by_chance() -> None:
     spec = LogSpec.model_validate(
         {

@@ -106,6 +106,30 @@ def test_a_class_without_weight_is_refused_in_one_line(tmp_path, rare):
         packed(tmp_path, weights, spec())
 
 
+@pytest.mark.parametrize("place", [0, 100, 150, 199])  # in each split
+@pytest.mark.parametrize("weight", ["1e38", "1e12"])
+def test_a_row_beside_which_no_other_counts_is_refused(tmp_path, place, weight):
+    weights = ["1.5"] * 200
+    weights[place] = weight
+    split = "train" if place < 160 else "test"
+    message = (
+        f"^data.weight: w is {float(weight):g} in one of the {split} rows, beside which the other [0-9]+ do not count"
+    )
+    with pytest.raises(InputError, match=message.replace("+", r"\+", 1)):
+        packed(tmp_path, weights, spec())
+
+
+@pytest.mark.parametrize("weight", ["1e38", "1e-42"])
+def test_weights_that_32_bits_cannot_add_up_are_refused(tmp_path, weight):
+    with pytest.raises(InputError, match=r"^data.weight: w is (1e\+38|1.000.*e-42) on average .* divide all weights"):
+        packed(tmp_path, [weight] * 200, spec())
+
+
+@pytest.mark.parametrize("weights", [["1e20"] * 200, ["1e-20"] * 200, ["1"] * 150 + ["100000"] * 50])
+def test_any_scale_of_weights_is_taken(tmp_path, weights):
+    assert packed(tmp_path, weights, spec())
+
+
 @pytest.mark.parametrize(
     ("data", "complaint"),
     [

@@ -43,6 +43,8 @@ EARLY_STOP_FACTOR = 2.0  # reading stops early above this multiple of data.max_b
 SCRATCH = ".unfinished"
 COPY_SECONDS = 2.5e-6  # time to copy a row in one process, measured on Criteo's 39 columns
 _UNSPLIT = "log"
+_LEAST_OTHERS = 2.0**-20  # of the largest weight, that all others together are: less is lost in sums of 32 bits
+_SMALLEST_WEIGHT, _LARGEST_WEIGHT = 1e-30, 1e30  # on average; a batch of them, squared errors too, has 32 bits
 _SHOWN_VALUE = re.compile(r" '.*' ", re.DOTALL)
 
 
@@ -443,7 +445,7 @@ def _check_weights(spec: LogSpec, folders: Mapping[str, pathlib.Path]) -> None:
 
 
 def check_weights(spec: LogSpec, split: str, batches: Iterable[pa.RecordBatch]) -> None:
-    """Checks that rows of both classes of a split have a weight above 0.
+    """Checks that rows of both classes of a split have a weight above 0, and that 32 bits hold what they are together.
 
     Args:
         spec: The description of the log, with a weight.
@@ -451,15 +453,33 @@ def check_weights(spec: LogSpec, split: str, batches: Iterable[pa.RecordBatch]) 
         batches: Its rows, with the weight and the label of the first task.
 
     Raises:
-        InputError: the rows of a class have none.
+        InputError: the rows of a class have none; one row weighs so much that no other one counts; or the weights are
+            too large or too small to be added up.
     """
     weight, label = str(spec.data.weight), spec.label_columns[0]
-    of_clicks = of_others = 0.0
+    of_clicks = of_others = rest = largest = 0.0
+    rows = 0
     for batch in batches:
         weights = np.asarray(batch[weight], np.float64)
         labels = np.asarray(batch[label], np.float64)  # NaN for a row that has labels of other tasks alone
         of_clicks += float(np.nansum(weights * labels))
         of_others += float(np.nansum(weights * (1 - labels)))
+        rows += len(weights)
+        ordered = np.partition(np.append(weights, 0), -1)
+        here = float(ordered[-1])
+        rest += float(ordered[:-1].sum()) + min(here, largest)  # without the largest one, which would round it away
+        largest = max(here, largest)
+    if 0 < rest < _LEAST_OTHERS * largest:
+        raise InputError(
+            f"data.weight: {weight} is {largest:g} in one of the {split} rows, beside which the other {rows - 1:,} do "
+            "not count; correct it, or leave the row out"
+        )
+    mean = (rest + largest) / max(rows, 1)
+    if mean and not _SMALLEST_WEIGHT < mean < _LARGEST_WEIGHT:
+        raise InputError(
+            f"data.weight: {weight} is {mean:g} on average in the {split} rows, which 32 bits cannot add up; "
+            "divide all weights by one number, as only their ratios count"
+        )
     if of_clicks == of_others == 0:
         raise InputError(f"data.weight: {weight} is 0 in all {split} rows; give rows a weight, or remove data.weight")
     if of_clicks == 0 or of_others == 0:

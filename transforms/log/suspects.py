@@ -28,6 +28,7 @@ LEAST_IDS = 500  # rows that all have another value, before a column is called a
 LEAST_PART = 0.01  # of the scale, that 99% of the numbers take: less leaves no difference between them
 FRACTION_DIGITS = 8  # of a number with decimals: 32 bits do not hold all of them
 LEAST_FRACTIONS = 0.1  # of a column's different values, that are such numbers
+MOST_WEIGHT = 0.5  # of all rows, that one row may have
 BINS = 256  # of a numeric column's values
 _SHOWN = 40  # characters of a value that are printed
 _READ_ROWS = 1 << 12
@@ -54,6 +55,8 @@ def suspects(spec: LogSpec, rows: pa.Table) -> Iterator[Suspect]:
     """
     labels = {task: _numbers(rows[spec.data.columns_by_task[task]]) for task in spec.data.click_tasks}
     weights = _numbers(rows[spec.data.weight]) if spec.data.weight else None
+    if weights is not None and (text := _heavy(weights)):
+        yield Suspect(str(spec.data.weight), "train", text)
     several = len(labels) > 1
     for column in spec.feature_columns:
         if column in spec.vector_lengths:
@@ -199,6 +202,17 @@ def _is_same(numbers: np.ndarray | None, weights: np.ndarray) -> bool:
     if numbers is None or len(weights) < LEAST_ROWS or np.ptp(weights) == 0:
         return False
     return bool(np.array_equal(numbers.astype(np.float32), weights.astype(np.float32)))
+
+
+def _heavy(weights: np.ndarray) -> str:
+    """Returns that one row has most of the weight of many; "" if none has."""
+    total, largest = float(np.nansum(weights)), float(np.nanmax(weights, initial=0))
+    if len(weights) < LEAST_IDS or largest <= MOST_WEIGHT * total:
+        return ""
+    return (
+        f"one of {len(weights):,} rows has {largest / total:.0%} of their weight, {largest:g}: it makes the model "
+        "alone; correct it, or cut the weights off"
+    )
 
 
 def _numbers_rows(values: _Values) -> bool:

@@ -67,7 +67,8 @@ def time_rules(time_format: str, dates: bool = False) -> tuple[TimeRule, ...]:
     if time_format == "auto":
         # 2,000,000,000 seconds is the year 2033; ten digits that begin with 20 are YYYYMMDDHH. Twelve that do are
         # YYYYMMDDHHMM, as milliseconds they would be of 1976.
-        epochs = [_rule(r"([1-9]\d{8}|1\d{9})", {"epoch": r"\1"}), _rule(r"([1-9]\d{8}|1\d{9})\d{3}", {"epoch": r"\1"})]
+        second, decimals = r"([1-9]\d{8}|1\d{9})", r"(?:\.\d*)?"
+        epochs = [_rule(f"{second}{thousand}{decimals}", {"epoch": r"\1"}) for thousand in ("", r"\d{3}")]
         eight = _dates() if dates else _compact("")
         return (*eight, *_compact("20"), *_to_the_minute(), *_iso(), *epochs)
     if time_format == "yymmddhh":
@@ -225,11 +226,16 @@ class EightDigits:
         example: One of them; "" if there is none.
         no_hour: One that is not YYMMDDHH; "" if there is none.
         no_date: One that is not YYYYMMDD; "" if there is none.
+        no_day_first: One that is not DDMMYYYY of the years in which it would be an hour of the 20th; "" if there is
+            none. 15032021 is 21 o'clock on the 20th of March 2015 too.
+        of_other_day: One with other first two digits than `example`, so that DDMMYYYY would be of several days.
     """
 
     example: str = ""
     no_hour: str = ""
     no_date: str = ""
+    no_day_first: str = ""
+    of_other_day: str = ""
 
     @classmethod
     def among(cls, texts: Iterable[str]) -> "EightDigits":
@@ -238,15 +244,27 @@ class EightDigits:
         hour, date = (re.compile(time_pattern(name)) for name in ("yymmddhh", "yyyymmdd"))
         no_hour = next((text for text in matching if not hour.match(text) and date.match(text)), "")
         no_date = next((text for text in matching if not date.match(text) and hour.match(text)), "")
-        return cls(matching[0] if matching else "", no_hour, no_date)
+        example = matching[0] if matching else ""
+        no_day_first = next((text for text in matching if not _DAY_FIRST.match(text)), "")
+        return cls(example, no_hour, no_date, no_day_first, _of_other_day(example, matching))
 
     def __or__(self, other: "EightDigits") -> "EightDigits":
-        return EightDigits(*(getattr(self, name) or getattr(other, name) for name in ("example", "no_hour", "no_date")))
+        if not self.example:
+            return other
+        of_other_day = self.of_other_day or _of_other_day(self.example, (other.example, other.of_other_day))
+        names = ("example", "no_hour", "no_date", "no_day_first")
+        found = {name: getattr(self, name) or getattr(other, name) for name in names}
+        return EightDigits(**found, of_other_day=of_other_day)
+
+    @property
+    def may_be_day_first(self) -> bool:
+        """Whether they can be DDMMYYYY of several days, as hours of the 20th of several years hardly are."""
+        return bool(self.of_other_day) and not self.no_day_first
 
     @property
     def are_told(self) -> bool:
         """Whether the values read so far have only one possible form."""
-        return not self.example or bool(self.no_hour) != bool(self.no_date)
+        return not self.example or (bool(self.no_hour) != bool(self.no_date) and not self.may_be_day_first)
 
     def are_dates(self, column: str) -> bool:
         """Returns whether they are YYYYMMDD rather than YYMMDDHH.
@@ -259,12 +277,24 @@ class EightDigits:
                 f"{column}: {self.no_hour} can only be YYYYMMDD, {self.no_date} only YYMMDDHH; write all times of the "
                 "column in one form"
             )
+        if self.may_be_day_first:
+            raise InputError(
+                f"{column}: its times of eight digits, as {self.example}, can be DDMMYYYY and YYMMDDHH; set the format "
+                "of the times to '%d%m%Y' or yymmddhh"
+            )
         if not self.are_told:
             raise InputError(
                 f"{column}: its times of eight digits, as {self.example}, can be YYYYMMDD and YYMMDDHH; set the format "
                 "of the times to yyyymmdd or yymmddhh"
             )
         return bool(self.no_hour)
+
+
+_DAY_FIRST = re.compile(rf"{_DAY}{_MONTH}20{_HOUR}$")
+
+
+def _of_other_day(example: str, texts: Iterable[str]) -> str:
+    return next((text for text in texts if text and text[:2] != example[:2]), "")
 
 
 # Zones ---------------------------------------------------------------------------------------------------------------

@@ -1,22 +1,36 @@
 """The kind `time`."""
 
 import re
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
+import numpy as np
+import pyarrow as pa
 import pydantic
 
 from ctrpipe.common.printable import excerpt
+from ctrpipe.transforms.log.epochs import epoch_seconds
 from ctrpipe.transforms.log.kinds.guess import ID_NAME, TIME_NAME, ColumnSample, Guess
 from ctrpipe.transforms.log.kinds.kind import Columns
 from ctrpipe.transforms.log.times import EightDigits, time_pattern, time_rules, zone_offsets
+from ctrpipe.transforms.log.words import NUMBER
 
 # The fields `<column>_<part>` of a column, in the order of their slots, and the number of values of each.
 TIME_PARTS = {"hour": 24, "weekday": 7, "is_weekend": 2}
-# Formats that a draft tries after `auto`.
-_PATTERNS = (
-    *("%m/%d/%Y %I:%M:%S %p", "%d/%b/%Y:%H:%M:%S %z", "%Y/%m/%d %H:%M:%S", "%d.%m.%Y %H:%M", "%d.%m.%Y"),
-    *("%m/%d/%Y %H:%M", "%m/%d/%Y", "%d/%m/%Y %H:%M", "%d/%m/%Y", "%d-%b-%Y", "%Y/%m/%d"),
+# Formats that a draft tries after `auto`. Those of one row differ in the order of day, month and year.
+_DATES = (
+    ("%m/%d/%Y", "%d/%m/%Y"),
+    ("%m-%d-%Y", "%d-%m-%Y"),
+    ("%d.%m.%Y", "%m.%d.%Y"),
+    ("%m/%d/%y", "%d/%m/%y", "%y/%m/%d"),
+    ("%Y/%m/%d", "%Y/%d/%m"),
 )
+_OF_NAMED_TIMES = (("%d-%m-%y", "%m-%d-%y", "%y-%m-%d"), ("%d.%m.%y", "%m.%d.%y"))  # 1.2.3 may be a version
+_CLOCKS = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p")
+_USUAL = ("%d.%m", "%Y/%m")  # how these are written nearly everywhere: not asked for
+_OTHER_PATTERNS = (("%d/%b/%Y:%H:%M:%S %z",), ("%d-%b-%Y",))
+_EPOCH = re.compile(r"\d+(\.\d*)?", re.ASCII)
+_EXPONENT = re.compile(r"[1-9](\.\d+)?[eE]\+?(0?[89]|1[012])", re.ASCII)
 _EPOCH_SPAN = 1.25  # maximum ratio of the latest to the earliest epoch of a log
 
 
@@ -37,11 +51,12 @@ class Time(Columns):
     kind: Literal["time"]
     """The kind of feature."""
     format: str = pydantic.Field("auto", examples=["iso8601", "%d/%b/%Y:%H:%M:%S %z"])
-    """How times are written: `yymmddhh`, `yyyymmdd`, `epoch_seconds`, `epoch_milliseconds`, `iso8601` (a date, with or
-    without a time and a zone), or a strptime pattern. `auto` recognises each value by its form: one of these five, or
-    YYYYMMDDHH, YYYYMMDDHHMM or YYYYMMDDHHMMSS. Epochs must have 9 or 10 digits (12 or 13 in milliseconds) and be before
-    2033. Eight digits are YYYYMMDD or YYMMDDHH by the training rows as a whole; a run asks where both fit. The hour of
-    a date without a time is missing. Dates and timestamps of Parquet are `iso8601`.
+    """How times are written: `yymmddhh`, `yyyymmdd`, `epoch_seconds`, `epoch_milliseconds`, `iso8601` (a date, with
+    or without a time and a zone), or a strptime pattern. `auto` recognises each value by its form: one of these
+    five, or YYYYMMDDHH, YYYYMMDDHHMM or YYYYMMDDHHMMSS. Epochs must have 9 or 10 digits (12 or 13 in milliseconds),
+    with or without decimals, and be before 2033. Eight digits are YYYYMMDD or YYMMDDHH by the training rows as a
+    whole; a run asks where both fit. The hour of a date without a time is missing. Dates and timestamps of Parquet
+    are `iso8601`.
     """
     timezone: str = pydantic.Field("UTC", examples=["Europe/Berlin"])
     """Time zone of the hours and weekdays. Epochs and times with a zone are converted to it; times without a zone are
@@ -60,16 +75,24 @@ class Time(Columns):
 
     @classmethod
     def guess(cls, column: ColumnSample) -> Guess | None:
-        time_format = None if column.is_list else _format_of(column)
-        if time_format is None:
+        if not column.is_list and _are_epochs(column, _EXPONENT):
+            shown = excerpt(column.present[0])
+            return Guess({}, f"times as {shown}, whose exponent is not read: left out; write {float(shown):.0f}", True)
+        found = None if column.is_list else _formats_of(column)
+        if found is None:
             return None
+        time_format, *others = found
         comment = f"times as {excerpt(column.present[0])}, {column.seen}"
-        unsure = "/%m/" in time_format or "%m/%d" in time_format
+        unsure = bool(others) and not time_format.startswith(_USUAL)
+        asked = " or ".join(map(repr, others))
+        comment += f"; or format: {asked}, which fits as well?" if unsure else ""
         digits = EightDigits.among(column.present)
         if time_format == "auto" and digits.example:
             # A run reads more rows, but may not be asked what these rows leave open.
             time_format = "yyyymmdd" if digits.no_hour or not digits.are_told else "yymmddhh"
             unsure = not digits.are_told
+            if digits.may_be_day_first:
+                time_format = "%d%m%Y"
             comment += "; or format: yymmddhh, which fits as well?" if unsure else ""
             if not all(len(value) == 8 for value in column.present):
                 time_format = "auto"
@@ -82,19 +105,48 @@ class Time(Columns):
         return (self.kind, self.role, self.timezone)
 
 
-def _format_of(column: ColumnSample) -> str | None:
-    """Returns the format of almost all values of a column; None if they are no times."""
+def _formats_of(column: ColumnSample) -> list[str] | None:
+    """Returns the format of almost all values of a column, and others that fit as well; None if they are no times."""
     present = column.present
     auto = re.compile(time_pattern("auto"))
     if column.most(lambda value: bool(auto.match(value))):
-        if not all(value.isdecimal() for value in present):
-            return "auto"
-        numbers = sorted(int(value) for value in present)
-        are_near = len(present[0]) > 8 and numbers[-1] < _EPOCH_SPAN * numbers[0] and len(set(present)) > 2
-        return "auto" if TIME_NAME.search(column.name) or (are_near and not ID_NAME.search(column.name)) else None
-    for pattern in _PATTERNS:
-        expression = re.compile(time_pattern(pattern))
-        if column.most(lambda value, expression=expression: bool(expression.match(value))):  # type: ignore[misc]
-            if not present[0].isdigit() or TIME_NAME.search(column.name):
-                return pattern
+        if not all(_EPOCH.fullmatch(value) for value in present):
+            return ["auto"]
+        return ["auto"] if TIME_NAME.search(column.name) or _are_near(column) else None
+    is_named = bool(TIME_NAME.search(column.name))
+    dates = (*_DATES, *_OF_NAMED_TIMES) if is_named else _DATES
+    with_clocks = (tuple(f"{date}{clock}" for date in orders) for orders in dates for clock in _CLOCKS)
+    for orders in (*with_clocks, *_OTHER_PATTERNS):
+        expressions = {pattern: re.compile(time_pattern(pattern)) for pattern in orders}
+        fitting = {
+            pattern: sum(bool(expression.match(value)) for value in present)
+            for pattern, expression in expressions.items()
+            if column.most(lambda value, expression=expression: bool(expression.match(value)))  # type: ignore[misc]
+        }
+        if fitting:
+            best = max(fitting.values())
+            fit = {pattern: _years(present, pattern) for pattern, count in fitting.items() if count == best}
+            return [pattern for pattern, years in fit.items() if years == min(fit.values())]
     return None
+
+
+def _years(texts: Sequence[str], time_format: str) -> int:
+    """Returns the number of different years of times: of 01/05/26 to 31/05/26 the last number is the year."""
+    seconds = epoch_seconds(pa.array(texts, pa.string()), time_format)
+    return len(np.unique(seconds[~np.isnan(seconds)].astype("datetime64[s]").astype("datetime64[Y]")))
+
+
+def _are_epochs(column: ColumnSample, written: re.Pattern[str]) -> bool:
+    """Returns whether almost all values are seconds or milliseconds since 1970 that are written in one way."""
+    if not column.present or not column.most(lambda value: bool(written.fullmatch(value))):
+        return False
+    numbers = [float(value) for value in column.present if written.fullmatch(value)]
+    in_range = all(1e8 <= number < 2e9 or 5e11 <= number < 2e12 for number in numbers)
+    return in_range and (bool(TIME_NAME.search(column.name)) or _are_near(column))
+
+
+def _are_near(column: ColumnSample) -> bool:
+    """Returns whether numbers are as near to each other as the times of a log, and no ids by the column's name."""
+    numbers = sorted(float(value) for value in column.present if NUMBER.fullmatch(value))
+    are_near = numbers[0] >= 1e8 and numbers[-1] < _EPOCH_SPAN * numbers[0] and len(set(numbers)) > 2
+    return are_near and not ID_NAME.search(column.name)

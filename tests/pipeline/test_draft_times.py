@@ -1,0 +1,88 @@
+"""Which times `ctrpipe init` finds in a column: the column as a whole decides, and what it leaves open is asked for."""
+
+import datetime
+
+import pyarrow as pa
+import pytest
+
+from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.draft.columns import guess_column
+from ctrpipe.transforms.log.epochs import epoch_seconds
+from ctrpipe.transforms.log.kinds.guess import Guess
+from ctrpipe.transforms.log.times import EightDigits
+
+DAYS = [datetime.datetime(2026, 5, 1, 9, 30) + datetime.timedelta(hours=7 * step) for step in range(120)]
+FIRST_DAYS = [datetime.datetime(2026, 1 + step % 12, 1 + step % 11, 9, 30) for step in range(120)]
+CLOCKS = ["", " %H:%M", " %H:%M:%S", " %I:%M:%S %p"]
+
+
+def guess(values, name: str = "shown") -> Guess:
+    return guess_column(name, list(map(str, values)), False)
+
+
+@pytest.mark.parametrize("clock", CLOCKS)
+@pytest.mark.parametrize(
+    "date", ["%m/%d/%Y", "%d/%m/%Y", "%m/%d/%y", "%d/%m/%y", "%d-%m-%Y", "%m-%d-%Y", "%d.%m.%Y", "%Y/%m/%d"]
+)
+def test_a_day_above_12_tells_the_order_of_day_and_month(date, clock):
+    found = guess(day.strftime(date + clock) for day in DAYS)
+    assert found.settings == {"kind": "time", "format": date + clock} and not found.unsure
+
+
+@pytest.mark.parametrize("clock", CLOCKS)
+@pytest.mark.parametrize(
+    ("first", "others"),
+    [
+        ("%m/%d/%Y", ["%d/%m/%Y"]),
+        ("%m-%d-%Y", ["%d-%m-%Y"]),
+        ("%m/%d/%y", ["%d/%m/%y", "%y/%m/%d"]),
+    ],
+)
+def test_an_order_that_no_value_tells_is_asked_for(first, others, clock):
+    days = [day.replace(year=2001 + day.month) for day in FIRST_DAYS]
+    found = guess(day.strftime(first + clock) for day in days)
+    assert found.settings == {"kind": "time", "format": first + clock} and found.unsure
+    asked = " or ".join(repr(other + clock) for other in others)
+    assert found.comment.endswith(f"; or format: {asked}, which fits as well?")
+
+
+def test_versions_are_no_dates_and_days_by_their_name_are():
+    versions = [f"{1 + step % 9}.{step % 12 + 1}.{step % 30}" for step in range(40)] * 3
+    assert guess(versions, "version").settings["kind"] == "categorical"
+    assert guess((day.strftime("%d-%m-%y") for day in DAYS), "day").settings["format"] == "%d-%m-%y"
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [f"{1714435200.25 + 61.5 * step}" for step in range(120)],
+        [f"{1714435200 + 61 * step}{'.5' if step % 3 else ''}" for step in range(120)],
+        [f"{1714435200123.5 + 61000 * step}" for step in range(120)],
+    ],
+)
+def test_epochs_with_decimals_are_times(texts):
+    assert guess(texts).settings == guess(texts, "ts").settings == {"kind": "time"}
+    seconds = epoch_seconds(pa.array(texts).cast(pa.binary()), "auto")
+    scale = 1000 if len(texts[0].partition(".")[0]) > 10 else 1
+    assert seconds.tolist() == [float(text) // scale for text in texts]
+    assert guess([f"{10.25 + step}" for step in range(120)], "price").settings["kind"] == "numeric"
+
+
+def test_epochs_with_an_exponent_are_named_and_left_out():
+    found = guess(f"{1714435200 + 7000 * step:.6e}" for step in range(120))
+    assert not found.settings and found.unsure
+    assert found.comment == "times as 1.714435e+09, whose exponent is not read: left out; write 1714435000"
+    assert guess((f"{1.5e3 + step:.3e}" for step in range(120)), "price").settings["kind"] == "numeric"
+
+
+def test_days_before_months_are_no_hours_of_the_20th():
+    """15032021 is 21 o'clock on the 20th of March 2015 as YYMMDDHH."""
+    days = [f"{datetime.date(2021, 3, 1) + datetime.timedelta(step):%d%m%Y}" for step in range(60)]
+    digits = EightDigits.among(days[:9]) | EightDigits.among(days[9:])
+    with pytest.raises(InputError, match="as 01032021, can be DDMMYYYY and YYMMDDHH; set the format"):
+        digits.are_dates("day")
+    found = guess(days, "day")
+    assert found.settings == {"kind": "time", "format": "%d%m%Y"} and found.unsure
+    hours = [f"141020{hour:02}" for hour in range(24)]  # all of one 20th
+    assert EightDigits.among(hours).are_dates("hour") is False
+    assert (EightDigits.among(days) | EightDigits.among(["14102100"])).are_dates("hour") is False
