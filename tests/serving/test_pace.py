@@ -9,8 +9,11 @@ import urllib.parse
 
 import pytest
 
-from ctrpipe.serving.server import pace, parse_flags, running_server
+from ctrpipe.serving.server import ServerOptions, pace, parse_flags, running_server
+from ctrpipe.serving.server.http_request import Request
+from ctrpipe.serving.server.metrics import METRICS_PATH, Metrics
 from ctrpipe.serving.server.pace import FIRST_RUNS, SHORT_SECONDS, Pace, Paces
+from ctrpipe.serving.server.rest import RestApi
 from ctrpipe.serving.server.served import ServedVersion
 from tests.contract import models
 
@@ -156,6 +159,21 @@ def test_the_status_is_told_while_a_slow_signature_runs(base_path, before):
         assert other.getresponse().status == 200
         assert slow.is_alive() and time.perf_counter() - began < 1
         slow.join()
+
+
+def test_a_slow_page_of_the_metrics_leaves_the_event_loop(tmp_path, monkeypatch):
+    file = tmp_path / "monitoring"
+    file.write_text("prometheus_config { enable: true }")
+    metrics, options = Metrics(), ServerOptions(tmp_path, monitoring_config_file=file)
+    api = RestApi(None, options, metrics)
+    page = Request("GET", METRICS_PATH, {}, b"")
+    assert not api.is_short(page)
+    monkeypatch.setattr(metrics, "page", bytes)
+    for _ in range(FIRST_RUNS):
+        assert api.answer(page).status == 200
+    assert api.is_short(page)
+    monkeypatch.setattr(metrics, "page", lambda: bytes(int(time.sleep(2 * SHORT_SECONDS) or 1)))
+    assert api.answer(page).status == 200 and not api.is_short(page)
 
 
 def test_a_signature_that_waits_for_a_batch_never_runs_on_the_loops_thread(base_path, tmp_path, threads):
