@@ -57,18 +57,46 @@ def find_files(patterns: list[str]) -> list[str]:
             continue
         is_glob = glob.has_magic(pattern)
         if not is_glob or not stores.is_url(pattern):
-            if below := files_below(pattern, "*=*/**/*"):  # subfolders such as day=2026-11-01
+            if below := _in_partitions(pattern):
                 files += below
                 continue
         if is_folder(pattern):
             raise InputError(f"{pattern}: a folder; name its files, as in '{pattern}/*'")
-        matches = [name for name in matching(pattern) if is_file(name)]
+        matching_names = matching(pattern)
+        matches = [name for name in matching_names if is_file(name)]
         if not matches:
             if stores.is_url(pattern):
                 stores.check_bucket(pattern)
+            if folder := next(filter(is_folder, matching_names), None):
+                raise InputError(
+                    f"{pattern}: matches folders alone, as {folder}; name their files, as in '{pattern}/*'"
+                )
             raise InputError(f"{pattern}: {'no file matches' if is_glob else 'no such file'}; check the path")
         files += matches
     return files
+
+
+def _in_partitions(folder: str) -> list[str]:
+    """Returns the files in subfolders such as day=2026-11-01; [] if there are none.
+
+    Raises:
+        InputError: there are files beside these subfolders, which would be left out in silence.
+    """
+    if stores.is_url(folder):  # one listing
+        start = len(folder.rstrip("/")) + 1
+        listed = [(path, path[start:].split("/")) for path in files_below(folder)]
+        inside = [path for path, parts in listed if len(parts) > 1 and "=" in parts[0]]
+        beside = [path for path, parts in listed if len(parts) == 1] if inside else []
+    else:
+        inside = files_below(folder, "*=*/**/*")
+        beside = files_below(folder, "*") if inside else []
+    if beside:
+        root = folder.rstrip("/")
+        raise InputError(
+            f"{root}: {beside[0].rpartition('/')[2]} lies beside the folders of partitions; move it elsewhere, or name "
+            f"the files, as in '{root}/*=*/*'"
+        )
+    return inside
 
 
 def is_file(path: str) -> bool:
@@ -96,12 +124,14 @@ def matching(pattern: str) -> list[str]:
 def files_below(folder: str, pattern: str = "**/*") -> list[str]:
     """Returns the files in a folder that match a glob, in the order of `by_number`.
 
-    Files whose name begins with "." or "_" are left out.
+    Files whose name, or a folder of theirs below this one, begins with "." or "_" are left out, as Spark's _temporary.
     """
     if stores.is_url(folder):
         return stores.files_below(folder, pattern) if stores.is_folder(folder) else []
-    files = [path for path in pathlib.Path(folder).glob(pattern) if path.is_file()]
-    return sorted((str(path) for path in files if not path.name.startswith((".", "_"))), key=by_number)
+    root = pathlib.Path(folder)
+    files = [path for path in root.glob(pattern) if path.is_file()]
+    kept = (str(path) for path in files if not stores.is_hidden(path.relative_to(root).parts))
+    return sorted(kept, key=by_number)
 
 
 def partition_values(path: str) -> dict[str, bytes | None]:
