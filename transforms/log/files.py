@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import glob
 import gzip
+import itertools
 import os
 import pathlib
 import urllib.parse
@@ -34,6 +35,9 @@ _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 # Find ----------------------------------------------------------------------------------------------------------------
 
 
+_DELTA_LOG = "_delta_log"
+
+
 def find_files(patterns: list[str]) -> list[str]:
     """Returns the files of paths, globs, partitioned folders, queries and tables (see `queries`).
 
@@ -56,6 +60,7 @@ def find_files(patterns: list[str]) -> list[str]:
             files.append(pattern)
             continue
         is_glob = glob.has_magic(pattern)
+        _check_no_table(pattern)
         if not is_glob or not stores.is_url(pattern):
             if below := _in_partitions(pattern):
                 files += below
@@ -74,6 +79,15 @@ def find_files(patterns: list[str]) -> list[str]:
             raise InputError(f"{pattern}: {'no file matches' if is_glob else 'no such file'}; check the path")
         files += matches
     return files
+
+
+def _check_no_table(pattern: str) -> None:
+    """Raises InputError if the folder of a pattern is a Delta table, whose files have removed rows too."""
+    parts = pattern.rstrip("/").split("/")
+    plain = list(itertools.takewhile(lambda part: not glob.has_magic(part), parts))
+    folder = "/".join(plain)
+    if folder and is_folder(f"{folder}/{_DELTA_LOG}"):
+        raise InputError(f"{folder}: a Delta table, whose files hold removed rows too; write delta:{folder}")
 
 
 def _in_partitions(folder: str) -> list[str]:
