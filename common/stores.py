@@ -28,7 +28,7 @@ import re
 import tempfile
 import time
 import urllib.parse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import IO, Any, Protocol, TypeVar, cast
 
@@ -811,15 +811,20 @@ def matching(pattern: str) -> list[str]:
 def files_below(url: str, pattern: str = "**/*") -> list[str]:
     """Returns the objects below a URL that match a glob, in the order of `by_number`.
 
-    Objects whose name begins with "." or "_" are left out.
+    Objects whose name, or a folder of theirs below the URL, begins with "." or "_" are left out.
     """
     root = url.rstrip("/")
     found = [
         each
         for each, _ in objects_below(root)
-        if not name_of(each).startswith((".", "_")) and _matches(each[len(root) + 1 :], pattern.split("/"))
+        if not is_hidden((below := each[len(root) + 1 :]).split("/")) and _matches(below, pattern.split("/"))
     ]
     return sorted(found, key=by_number)
+
+
+def is_hidden(parts: Sequence[str]) -> bool:
+    """Returns whether a part of a path below a log's folder hides it: by `.`, or by `_` unless it is a partition's."""
+    return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in parts)
 
 
 def _matches(name: str, parts: list[str]) -> bool:

@@ -96,7 +96,7 @@ def compare(
     Args:
         models: At least two models. Each is a run, a list of runs of one model with different seeds, a sweep (each of
             its points is a model), or a scoring of a labelled log. Give the result of a function or its folder.
-        task: The label to compare on. None takes the first.
+        task: The label to compare on, alone. None takes the first; `report["further_tasks"]` then has the others.
         shards: Number of shards of the test rows, for the t values.
         config: The configuration of the log. Required for scorings: it names the label columns.
         output: JSON file to write, with a plot and a page next to it. None writes no file.

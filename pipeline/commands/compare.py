@@ -32,7 +32,9 @@ class _Compare(click.Command):
     metavar="PATH ...",
     help="Runs of the reference model with different seeds. A B C are then runs of one other model.",
 )
-@click.option("--task", default=None, help="The label to compare on. Default: the first.")
+@click.option(
+    "--task", default=None, help="The label to compare on, alone. Default: the first, and the others below it."
+)
 @click.option(
     "--shards", type=click.IntRange(20), default=20, show_default=True, help="Shards of the test rows, for t values."
 )
@@ -63,9 +65,9 @@ def compare(
       ctrpipe compare scores_a scores_b --config log.yaml
 
     All models must have the same test rows. Prints AUC and RIG on all rows, on the Tail slice and on the slices of the
-    runs, and the differences to the first model (or to --against) with confidence intervals; RMSE and MAE if --task is
-    one that predicts a number. The intervals cover the choice of test rows and of seeds. With one seed per model they
-    cover the test rows only, and the verdict says so.
+    runs, and the differences to the first model (or to --against) with confidence intervals; RMSE and MAE of a task
+    that predicts a number. Further tasks are compared on all rows; --task has their slices. The intervals cover the
+    choice of test rows and of seeds. With one seed per model they cover the test rows only, and the verdict says so.
     """
     # Lazy: numpy, pyarrow and rich take 0.2 s to import.
     from ctrpipe.pipeline.compare.folders import compare_folders

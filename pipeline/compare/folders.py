@@ -24,7 +24,7 @@ def compare_folders(
 
     Args:
         models: For each model, the folders of its training runs, as in `read_sources`.
-        task: The label to judge by. None: the first.
+        task: The label to judge by. None: the first, with the others as further tasks.
         shards: Number of shards of the test rows, for t values.
         config: The log's configuration. Required for a scoring.
 

@@ -36,6 +36,9 @@ def compare(
     differences are corrected for their number, in two families: those on ALL, one per model, and those of all models on
     all slices (see `corrected.correct`). They cover only the rows if a side has one training run.
 
+    Without `task`, `further_tasks` has the same of each other task that all models have, on ALL. Their differences are
+    a third family.
+
     Args:
         scored: For each model's name, the predictions of its training runs, which differ by their seeds. At least two
             models.
@@ -46,9 +49,45 @@ def compare(
     Raises:
         InputError: predictions are on other rows than the first model's, or lack the task.
     """
+    first = next(iter(scored.values()))[0]
+    judged, *others = [task] if task else first.labels
+    compared = _compare_task(scored, judged, shard_count, progress)
+    slices, names = compared["slices"], compared["models"][1:]
+    _correct([slices[0]], names)
+    _correct(slices[1:], names)
+    all_trainings = [each for trainings in scored.values() for each in trainings]
+    shared = [name for name in others if all(_is_alike(name, each, first) for each in all_trainings)]
+    further = [_compare_task(scored, name, shard_count, progress, whole_only=True) for name in shared]
+    _correct([each["slices"][0] for each in further], names)
+    return {**compared, "further_tasks": further}
+
+
+def _is_alike(task: str, each: ScoredRows, first: ScoredRows) -> bool:
+    return task in each.labels and (task in each.numbers) == (task in first.numbers)
+
+
+def _correct(parts: Sequence[dict[str, Any]], names: Sequence[str]) -> None:
+    """Corrects the differences of some slices or tasks for their number: the first metric of each, and each other."""
+    tested = [part["differences"][name] for part in parts for name in names]
+    for metrics_of_one_place in zip(TESTED, TESTED_NUMBERS, strict=True):
+        correct([by_metric[name] for by_metric in tested for name in metrics_of_one_place if name in by_metric])
+    correct([by_metric["gauc"] for by_metric in tested if "gauc" in by_metric])
+
+
+def _compare_task(
+    scored: Mapping[str, Sequence[ScoredRows]],
+    task: str,
+    shard_count: int,
+    progress: Callable[[str], None],
+    whole_only: bool = False,
+) -> dict[str, Any]:
+    """Returns the comparison by one task, on ALL and, unless `whole_only`, on the slices. Nothing is corrected yet.
+
+    Raises:
+        InputError: see `compare`.
+    """
     names = list(scored)
     first = scored[names[0]][0]
-    task = task or next(iter(first.labels))
     for name, trainings in scored.items():
         for each in trainings:
             _check_same(names[0], first, name, each, task)
@@ -57,19 +96,16 @@ def compare(
     labels, is_number = first.labels[task], task in first.numbers
     probabilities = {name: [each.probabilities[task] for each in trainings] for name, trainings in scored.items()}
     shard = shards(len(labels), shard_count)
+    slices = _slices([each for trainings in scored.values() for each in trainings])
     slices_compared = []
-    for name, rows in _slices([each for trainings in scored.values() for each in trainings]):
-        progress(name)
+    for name, rows in slices[:1] if whole_only else slices:
+        progress(f"{task}, {name}" if whole_only else name)
         parts = {model: [values[rows] for values in trainings] for model, trainings in probabilities.items()}
         weights = None if first.weights is None else first.weights[rows]
         groups = None if is_number else groups_of_rows(first)
         own = None if groups is None else dataclasses.replace(groups, numbers=groups.numbers[rows])
         compared = _compare_slice(labels[rows], parts, weights, shard[rows], shard_count, own, is_number)
         slices_compared.append({"slice": name, **compared})
-    for family in (slices_compared[:1], slices_compared[1:]):
-        tested = [part["differences"][name] for part in family for name in names[1:]]
-        for metric in (*TESTED, *TESTED_NUMBERS, "gauc"):
-            correct([each[metric] for each in tested if metric in each])
     return {
         "models": names,
         "trainings": {name: len(trainings) for name, trainings in scored.items()},

@@ -43,6 +43,50 @@ def print_comparison(comparison: dict[str, Any]) -> None:
     for name, by_metric in comparison["slices"][0]["differences"].items():
         for metric in judged(by_metric):
             terminal.print(verdict(f"{name}: {shown[metric]}", by_metric[metric], first), soft_wrap=True)
+    if comparison["further_tasks"]:
+        print_table(terminal, _table_of_tasks(comparison))
+        for line in _of_further_tasks(comparison):
+            terminal.print(line, soft_wrap=True)
+
+
+def _table_of_tasks(comparison: dict[str, Any]) -> rich.table.Table:
+    """Returns the table of the further tasks: a row for each of their metrics and each model."""
+    table = rich.table.Table(title=f"Further tasks; differences to {comparison['models'][0]}")
+    for title in ("task", "model"):
+        table.add_column(title, overflow="fold")
+    for title in ("rows", "metric", "value", "difference", "95%", "p"):
+        table.add_column(title, justify="left" if title == "metric" else "right")
+    for row in rows_of_tasks(comparison):
+        table.add_row(*row)
+    return table
+
+
+def rows_of_tasks(comparison: dict[str, Any]) -> list[list[str]]:
+    """Returns the cells of the further tasks: task, model, rows, metric, its value, difference, interval and p."""
+    rows = []
+    for one in comparison["further_tasks"]:
+        [whole], figures = one["slices"], _figures(one)
+        for name, measured in whole["metrics"].items():
+            differences = whole["differences"].get(name, {})
+            for key, title in _titles(one)[0].items():
+                compared = differences.get(key, {})
+                cells = [one["task"], name, f"{whole['rows']:,}", title]
+                cells.append(_spread(measured[key], whole["deviations"][name][key], figures))
+                cells.append(_show(compared.get("difference"), f"+{figures}"))
+                rows.append([*cells, interval_text(compared.get("interval"), figures), _small(compared.get("p"))])
+    return rows
+
+
+def _of_further_tasks(comparison: dict[str, Any]) -> list[str]:
+    """Returns the verdicts on the models by the further tasks, after how they were corrected for their number."""
+    lines, first, count = [], comparison["models"][0], 1
+    for one in comparison["further_tasks"]:
+        titles = _titles(one)[0]
+        for name, by_metric in one["slices"][0]["differences"].items():
+            for metric in judged(by_metric):
+                lines.append(verdict(f"{name}: {titles[metric]} of {one['task']}", by_metric[metric], first))
+                count = max(count, by_metric[metric]["corrected_for"])
+    return [*([correction(count, "further tasks")] if count > 1 else []), *lines]
 
 
 def judged(metrics: Iterable[str]) -> list[str]:
@@ -166,6 +210,8 @@ def comparison_page(comparison: dict[str, Any]) -> str:
         verdicts=verdicts,
         corrections=_corrections(comparison),
         of_numbers=is_of_numbers(comparison),
+        task_rows=rows_of_tasks(comparison),
+        task_lines=_of_further_tasks(comparison),
         figures_of_difference=f"%+{_figures(comparison)}",
         plots={chart.title: chart_svg(chart) for chart in comparison_charts(comparison)},
     )

@@ -226,6 +226,34 @@ def test_models_of_a_number_are_compared_by_its_errors_of_which_the_lower_is_bet
     assert compare(grouped, "seconds")["slices"] == found["slices"] and "gauc" in str(compare(grouped))
 
 
+def with_orders(whole: ScoredRows, noise: float) -> ScoredRows:
+    labels, probabilities = answers(4000, noise, 3)
+    labels[::5] = np.nan
+    by_task = {"labels": {**whole.labels, "order": labels}}
+    return dataclasses.replace(whole, probabilities={**whole.probabilities, "order": probabilities}, **by_task)
+
+
+def test_further_tasks_are_compared_beside_the_first_and_corrected_together():
+    sides = {"rough": [with_orders(numbers(9), 0.3)], "close": [with_orders(numbers(8, seed=2), 0.1)]}
+    found = compare(sides)
+    alone = compare(sides, "ctr")
+    assert alone["further_tasks"] == [] and found == {**alone, "further_tasks": found["further_tasks"]}
+    assert [(one["task"], len(one["slices"])) for one in found["further_tasks"]] == [("seconds", 1), ("order", 1)]
+    for one in found["further_tasks"]:
+        [whole], by_itself = one["slices"], compare(sides, one["task"])["slices"][0]
+        assert whole["metrics"] == by_itself["metrics"]
+        for metric, compared in whole["differences"]["close"].items():
+            raw = by_itself["differences"]["close"][metric]
+            assert compared["difference"] == raw["difference"] and (
+                compared["corrected_for"],
+                raw["corrected_for"],
+            ) == (2, 1)
+            low, high = compared["interval"]
+            assert low < raw["interval"][0] and high > raw["interval"][1] and compared["p"] >= raw["p"]
+    other = dataclasses.replace(sides["close"][0], numbers=())  # what is a number of one model alone is left out
+    assert [one["task"] for one in compare({**sides, "close": [other]})["further_tasks"]] == ["order"]
+
+
 def test_a_number_of_one_model_and_a_click_of_another_cannot_be_compared():
     with pytest.raises(InputError, match="^b: seconds is a number that a predicts, and a click of b; compare models"):
         compare({"a": [numbers(9)], "b": [numbers(9, numbers=())]}, "seconds")
@@ -293,6 +321,20 @@ def test_the_command_compares_a_task_that_predicts_a_number(tmp_path):
     page = html.unescape((tmp_path / "found.html").read_text())
     assert f'<p class="verdict good">{verdicts[0]}.</p>' in page and "lower is better" in page
     assert f">{compared['difference']:+.5g}<small>" in page and "AUC" not in page
+
+
+def test_the_command_shows_the_further_tasks(tmp_path):
+    for name, noise in (("a", 9), ("b", 8)):
+        (tmp_path / name / "report_data").mkdir(parents=True)
+        write_scored(tmp_path / name / "report_data" / "predictions.parquet", numbers(noise))
+    code, printed = call("compare", tmp_path / "a", tmp_path / "b", "--output", tmp_path / "found.json")
+    assert code == 0, printed
+    [further] = json.loads((tmp_path / "found.json").read_text())["further_tasks"]
+    compared = further["slices"][0]["differences"]["b"]["mae"]
+    line = f"b: MAE of seconds better than that of a ({compared['difference']:+.5g}, 95% "
+    assert any(each.startswith(line) for each in printed.splitlines()) and "b: AUC shows no difference" in printed
+    page = html.unescape((tmp_path / "found.html").read_text())
+    assert "<h2>Further tasks</h2>" in page and line in page and f">{compared['difference']:+.5g}</td>" in page
 
 
 def seeds_of(folder, noise, count):

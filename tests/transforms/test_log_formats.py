@@ -174,6 +174,22 @@ def test_folders_of_days_are_a_log_and_their_names_a_column(tmp_path, file_forma
     assert batch["day"].to_pylist() == [b"2026-11-02"] * 2 and batch["shop"].to_pylist() == [b"a/b"] * 2
 
 
+def test_files_beside_the_folders_of_days_are_not_left_out_in_silence(tmp_path):
+    write_days(tmp_path / "log", "tsv")
+    found = find_files([str(tmp_path / "log")])
+    hidden = tmp_path / "log" / "day=2026-11-09" / "_temporary" / "0"
+    hidden.mkdir(parents=True)
+    (hidden / "part-9.tsv").write_text("0\tw\n")
+    assert find_files([str(tmp_path / "log")]) == found
+    (tmp_path / "log" / "new.tsv").write_text("0\tw\n")
+    with pytest.raises(InputError, match="log: a folder with new.tsv beside day=.*; name its files"):
+        find_files([f"{tmp_path}/log/"])
+    with pytest.raises(
+        InputError, match=r"day=\*: matches folders alone, as .*; name their files, as in '.*/day=\*/\*'"
+    ):
+        find_files([f"{tmp_path}/log/day=*"])
+
+
 def test_a_path_without_the_folder_is_one_line(tmp_path):
     log = write_days(tmp_path, "tsv")
     (tmp_path / "log.tsv").write_text("0\ta\n")

@@ -72,6 +72,9 @@ def test_versions_of_a_delta_table_are_logs(tmp_path):
     deltalake.write_deltalake(str(tmp_path / "log"), TABLE.slice(2), mode="append")
     assert sorted(rows_of(f"delta:{tmp_path / 'log'}"), key=str) == sorted(ROWS, key=str)
     assert rows_of(f"delta:{tmp_path / 'log'}@0") == ROWS[:2]
+    for pattern in (tmp_path / "log", tmp_path / "log" / "*.parquet"):  # which hold removed rows too
+        with pytest.raises(InputError, match=f"^{tmp_path}/log: a Delta table, .*; write delta:{tmp_path}/log$"):
+            find_files([str(pattern)])
 
 
 @pytest.mark.slow
@@ -82,7 +85,16 @@ def test_an_iceberg_table_is_a_log(tmp_path):
     catalog.create_namespace("shop")
     table = catalog.create_table("shop.log", schema=TABLE.schema)
     table.append(TABLE)
-    assert rows_of(f"iceberg:{table.metadata_location}") == ROWS
+    first = table.current_snapshot().snapshot_id
+    table.append(TABLE.slice(0, 1))
+    assert sorted(rows_of(f"iceberg:{table.metadata_location}"), key=str) == sorted([*ROWS, ROWS[0]], key=str)
+    assert rows_of(f"iceberg:{table.metadata_location}@{first}") == ROWS
+    newest = table.metadata_location.removeprefix("file://")
+    folder = newest.partition("/metadata/")[0]
+    with pytest.raises(
+        InputError, match=f"neither metadata nor a table of a catalog; its newest metadata are iceberg:{newest}"
+    ):
+        find_files([f"iceberg:{folder}"])
 
 
 @pytest.mark.parametrize(
@@ -102,7 +114,18 @@ def test_an_iceberg_table_is_a_log(tmp_path):
         ("sql:sqlite:///none.db;select 1", "sql:select 1: none.db: no such file; correct the URL"),
         ("sql:sqlite://;select 1", "sql:select 1: :memory:: no such file; correct the URL"),
         ("delta:none", "delta:none: cannot be read"),
-        ("iceberg:none.json", "iceberg:none.json: cannot be read"),
+        (
+            "iceberg:none.json",
+            "iceberg:none.json: no such file; name the table's metadata, as in iceberg:FOLDER/metadata/",
+        ),
+        (
+            "iceberg:some/table",
+            "iceberg:some/table: neither metadata nor a table of a catalog; name the table's metadata",
+        ),
+        (
+            "iceberg:none.shop.log",
+            "there is no catalog none; describe it in ~/.pyiceberg.yaml .* PYICEBERG_CATALOG__NONE__U",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_without_the_password(tmp_path, monkeypatch, pattern, message):

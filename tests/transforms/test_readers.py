@@ -538,13 +538,15 @@ def test_a_folder_is_its_files_unless_it_has_folders_too(tmp_path):
     with pytest.raises(InputError, match=r"a folder with day_2.csv beside day=3; name its files, as in '.*/\*=\*/\*'"):
         find_files([str(tmp_path)])
     assert find_files([f"{tmp_path}/**/*.csv"]) == [str(tmp_path / "day=3" / "part.csv"), *expected]
-    with pytest.raises(InputError, match=r"day=\*: only folders match; name their files, as in '.*/day=\*/\*'"):
+    with pytest.raises(InputError, match=r"day=\*: matches folders alone, as .*; name their files, as in .*day=\*/\*"):
+        InputError, match=r"day=\*: matches folders alone, as .*; name their files, as in '.*/day=\*/\*'"
+    ):
         find_files([f"{tmp_path}/day=*"])
     for name in ("day_2.csv", "day_10.csv"):
         (tmp_path / name).unlink()
     assert find_files([str(tmp_path)]) == [str(tmp_path / "day=3" / "part.csv")]
     (tmp_path / "_delta_log").mkdir()
-    with pytest.raises(InputError, match=f"a Delta table, whose folder has removed rows too; write delta:{tmp_path}"):
+    with pytest.raises(InputError, match=f"a Delta table, whose files hold removed rows too; write delta:{tmp_path}"):
         find_files([str(tmp_path)])
 
 

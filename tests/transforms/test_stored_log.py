@@ -110,9 +110,18 @@ def test_files_are_found_by_patterns_and_days(store):
     two, ten = (f"{store.url}/logs/day=2026-11-{day}/part.csv" for day in ("02", "10"))
     assert find_files([f"{store.url}/logs"]) == find_files([f"{store.url}/logs/*/*.csv"]) == [two, ten]
     assert find_files([ten, two]) == [ten, two]
+    stores.write_bytes(f"{store.url}/logs/day=2026-11-10/_temporary/0/part.csv", b"1")
+    assert find_files([f"{store.url}/logs"]) == [two, ten]
+    with pytest.raises(
+        InputError, match=f"{store.url}/logs/day=.: matches folders alone, as .*; name their files, as in"
+    ):
+        find_files([f"{store.url}/logs/day=*"])
     with pytest.raises(InputError, match="after day=2026-11-02 comes day=2026-11-10"):
         find_days([f"{store.url}/logs/day=*"])
     assert find_days([f"{store.url}/logs/day=2026-11-1*"])[0].files == (ten,)
+    stores.write_bytes(f"{store.url}/logs/new.csv", b"1")
+    with pytest.raises(InputError, match=f"^{store.url}/logs: a folder with new.csv beside day=.*; name its files"):
+        find_files([f"{store.url}/logs/"])
 
 
 @pytest.mark.parametrize(

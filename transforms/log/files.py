@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import glob
 import gzip
+import itertools
 import os
 import pathlib
 import urllib.parse
@@ -58,19 +59,30 @@ def find_files(patterns: list[str]) -> list[str]:
             files.append(pattern)
             continue
         is_glob = glob.has_magic(pattern)
+        _check_no_table(pattern)
         if not (is_glob and stores.is_url(pattern)) and is_folder(pattern):
             files += files_of_folder(pattern)
             continue
         listed = matching(pattern)
         matches = [name for name in listed if is_file(name)]
-        if listed and not matches:
-            raise InputError(f"{pattern}: only folders match; name their files, as in '{pattern.rstrip('/')}/*'")
         if not matches:
             if stores.is_url(pattern):
                 stores.check_bucket(pattern)
+            if listed:
+                folder, inside = excerpt(listed[0].rstrip("/")), f"{pattern.rstrip('/')}/*"
+                raise InputError(f"{pattern}: matches folders alone, as {folder}; name their files, as in '{inside}'")
             raise InputError(f"{pattern}: {'no file matches' if is_glob else 'no such file'}; check the path")
         files += matches
     return files
+
+
+def _check_no_table(pattern: str) -> None:
+    """Raises InputError if the folder of a pattern is a Delta table, whose files have removed rows too."""
+    parts = pattern.rstrip("/").split("/")
+    plain = list(itertools.takewhile(lambda part: not glob.has_magic(part), parts))
+    folder = "/".join(plain)
+    if folder and is_folder(f"{folder}/{_DELTA_LOG}"):
+        raise InputError(f"{folder}: a Delta table, whose files hold removed rows too; write delta:{folder}")
 
 
 def is_file(path: str) -> bool:
@@ -102,12 +114,14 @@ def matching(pattern: str) -> list[str]:
 def files_below(folder: str, pattern: str = "**/*") -> list[str]:
     """Returns the files in a folder that match a glob, in the order of `by_number`.
 
-    Files whose name begins with "." or "_" are left out.
+    Files whose name, or a folder of theirs below this one, begins with "." or "_" are left out, as Spark's _temporary.
     """
     if stores.is_url(folder):
         return stores.files_below(folder, pattern) if stores.is_folder(folder) else []
-    files = [path for path in pathlib.Path(folder).glob(pattern) if path.is_file()]
-    return sorted((str(path) for path in files if not path.name.startswith((".", "_"))), key=by_number)
+    root = pathlib.Path(folder)
+    files = [path for path in root.glob(pattern) if path.is_file()]
+    kept = (str(path) for path in files if not stores.is_hidden(path.relative_to(root).parts))
+    return sorted(kept, key=by_number)
 
 
 def files_of_folder(folder: str) -> list[str]:
@@ -120,8 +134,6 @@ def files_of_folder(folder: str) -> list[str]:
     """
     files, folders = _inside(folder)
     name = excerpt(folder.rstrip("/"))
-    if any(_name(each) == _DELTA_LOG for each in folders):
-        raise InputError(f"{name}: a Delta table, whose folder has removed rows too; write delta:{name}")
     folders = [each for each in folders if not _name(each).startswith((".", "_"))]
     keyed = [each for each in folders if "=" in _name(each)]
     others = [*files, *(each for each in folders if each not in keyed)]

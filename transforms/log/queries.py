@@ -2,7 +2,7 @@
 
 They are written to Parquet files, which are read as any log is. Files are queried by `duckdb:QUERY`, a database of
 DuckDB by `duckdb:FILE:QUERY`, and one of SQLAlchemy by `sql:URL;QUERY`. Tables are `delta:FOLDER`,
-`delta:FOLDER@VERSION`, `iceberg:METADATA.json` and `iceberg:CATALOG.NAMESPACE.TABLE`.
+`delta:FOLDER@VERSION`, `iceberg:METADATA.json` and `iceberg:CATALOG.NAMESPACE.TABLE`, these with `@SNAPSHOT` or not.
 """
 
 import atexit
@@ -15,10 +15,12 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
 
+from ctrpipe.common import stores
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.extras import require
 from ctrpipe.common.files import atomic_folder
@@ -160,23 +162,56 @@ def _of_delta(shown: str, rest: str) -> Iterator[pa.RecordBatch]:
     require("lakes", shown)
     import deltalake  # lazy: of the extra lakes
 
-    folder, _, version = rest.rpartition("@") if re.fullmatch(r".+@\d+", rest) else (rest, "", "")
-    table = deltalake.DeltaTable(folder, version=int(version) if version else None)
+    folder, version = _at(rest)
+    table = deltalake.DeltaTable(folder, version=version)
     yield from table.to_pyarrow_dataset().to_batches(batch_size=_BATCH_ROWS)
 
 
 def _of_iceberg(shown: str, rest: str) -> Iterator[pa.RecordBatch]:
     require("lakes", shown)
-    if rest.endswith(".json"):
+    name, snapshot = _at(rest)
+    if name.endswith(".json"):
         from pyiceberg.table import StaticTable  # lazy: of the extra lakes
 
-        batches = StaticTable.from_metadata(rest).scan().to_arrow_batch_reader()
+        if not stores.is_url(name) and not stores.local_path(name).is_file():
+            raise InputError(f"{shown}: no such file; {_METADATA}")
+        table = StaticTable.from_metadata(name)
     else:
-        from pyiceberg.catalog import load_catalog  # lazy: of the extra lakes
+        table = _of_catalog(shown, name)
+    yield from table.scan(snapshot_id=snapshot).to_arrow_batch_reader()
 
-        catalog, _, name = rest.partition(".")
-        batches = load_catalog(catalog).load_table(name).scan().to_arrow_batch_reader()
-    yield from batches
+
+_METADATA = "name the table's metadata, as in iceberg:FOLDER/metadata/00003-NAME.metadata.json"
+
+
+def _of_catalog(shown: str, named: str) -> Any:
+    """Returns a table of a catalog that pyiceberg knows.
+
+    Raises:
+        InputError: it is named by a path, or the catalog is not set up.
+    """
+    from pyiceberg.catalog import load_catalog  # lazy: of the extra lakes
+
+    catalog, _, name = named.partition(".")
+    if "/" in named or not name or pathlib.Path(named).exists():
+        newest = max(pathlib.Path(named).glob("metadata/*.metadata.json"), default=None)
+        advice = f"its newest metadata are iceberg:{newest}" if newest else f"{_METADATA}, or CATALOG.NAMESPACE.TABLE"
+        raise InputError(f"{shown}: neither metadata nor a table of a catalog; {advice}")
+    try:
+        return load_catalog(catalog).load_table(name)
+    except ValueError as error:
+        if "URI missing" not in str(error):
+            raise
+        raise InputError(
+            f"{shown}: there is no catalog {catalog}; describe it in ~/.pyiceberg.yaml or by the variables "
+            f"PYICEBERG_CATALOG__{catalog.upper()}__URI and __TYPE"
+        ) from error
+
+
+def _at(rest: str) -> tuple[str, int | None]:
+    """Returns a table's name and the number of its version behind an @, if there is one."""
+    match = re.fullmatch(r"(.+)@(\d+)", rest)
+    return (match[1], int(match[2])) if match else (rest, None)
 
 
 _READERS: dict[str, Callable[[str, str], Iterator[pa.RecordBatch]]] = {
