@@ -10,14 +10,17 @@ import uuid
 from typing import Any
 
 WORKFLOW = "demo-x7k2p"
+# Kubeflow's installation sets Argo's `retryStrategy: {limit: 2, retryPolicy: OnError}` for every node. To Argo a pod
+# that was lost is an error; a container that failed, was killed for want of memory or was evicted has failed.
+RETRIES, RETRIED = 2, "ERROR"
 
 
 @dataclasses.dataclass(frozen=True)
 class Ran:
     """How a step has gone: its state, the second of the run in which its container's node starts, and its duration.
 
-    `attempts` are the states of the container's attempts, none of a step from the cache; `driver` is Kubeflow's own
-    container.
+    `attempts` are how Argo has ended the container's attempts, none of a step from the cache: ERROR where the pod was
+    lost, which the API says as FAILED. `driver` is Kubeflow's own container.
     """
 
     state: str = "SUCCEEDED"
@@ -83,6 +86,7 @@ def tasks(steps: dict[str, Ran | None], retried: bool = True) -> list[dict[str, 
         if not ran.attempts:
             node("executor", "SKIPPED", start, start)
             continue
+        _check_retries(ran.attempts, retried)
         node(
             "executor",
             ran.state,
@@ -91,10 +95,16 @@ def tasks(steps: dict[str, Ran | None], retried: bool = True) -> list[dict[str, 
             [f"{container}({n})" for n in range(len(ran.attempts))] if retried else (),
         )
         for number, state in enumerate(ran.attempts if retried else ()):
-            node(f"executor({number})", state, start, end)
+            node(f"executor({number})", "FAILED" if state == RETRIED else state, start, end)
         # An entry of Kubeflow's cache, which has neither a name nor a state.
         found.append({"run_id": "r1", "task_id": f"cache-{key}", "execution_id": "35", "start_time": clock(start)})
     return found
+
+
+def _check_retries(attempts: tuple[str, ...], retried: bool) -> None:
+    assert len(attempts) <= (1 + RETRIES if retried else 1)
+    assert not {*attempts[:-1]} - {RETRIED}, f"Argo does not retry after {attempts[:-1]}"
+    assert attempts[-1] != RETRIED or not retried or len(attempts) == 1 + RETRIES, "Argo retries once more"
 
 
 def manifest(messages: dict[str, str]) -> dict[str, Any]:

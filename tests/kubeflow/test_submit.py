@@ -290,7 +290,7 @@ def test_of_a_loop_whose_training_fails_that_trainings_log_is_shown_with_its_ste
 
 
 def test_a_step_that_was_retried_says_so_and_shows_its_last_attempts_log(package):
-    steps = TRAINED | {"trainer": Ran("FAILED", 90, 70, ("FAILED", "FAILED"))}
+    steps = TRAINED | {"trainer": Ran("FAILED", 90, 70, ("ERROR", "FAILED"))}
     logs = {pod(executor("trainer", attempt)): f"attempt number {attempt}" for attempt in range(2)}
     with running_api(states=[("FAILED", tasks(steps))], logs=logs) as api:
         output = run(package, api)[1]
