@@ -110,8 +110,11 @@ def _print_blocks(
     indent = max(map(rich.cells.cell_len, names)) + 4
     if table.title:
         terminal.print(table.title, style="italic")
-    for row, values in enumerate(zip(*columns, strict=True)):
+    above = ""  # a first cell that is left blank is the one above it
+    for row, cells in enumerate(zip(*columns, strict=True)):
         style = table.rows[row].style or ""
+        values = [cells[0] or above, *cells[1:]]
+        above = values[0]
         first = f"{names[0]} {values[0]}" if names[0] not in ("", "model", "point", "column") else values[0]
         terminal.print(rich.text.Text(first or "-", style=f"bold {style}".strip()))
         block = rich.table.Table.grid(padding=(0, 2))

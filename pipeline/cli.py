@@ -36,6 +36,8 @@ SECTIONS = {
     "Kubeflow": ("compile", "submit"),
 }
 RENAMED = {"label": "canary"}  # commands of former versions, by their names then
+# What other programs call a command.
+USUAL = {"train": "run", "fit": "run", "validate": "check", "new": "init", "draft": "init", "evaluate": "report"}
 
 
 class CommandGroup(click.Group):
@@ -65,7 +67,9 @@ class CommandGroup(click.Group):
                 f"the command {arguments[0]} has another name now; write `ctrpipe {now}`, with the same options"
             )
         if self.get_command(context, arguments[0]) is None and not arguments[0].startswith("-"):
-            near = did_you_mean(arguments[0], self.list_commands(context)) or "; `ctrpipe --help` lists them"
+            meant = USUAL.get(arguments[0])
+            near = f"; did you mean {meant}?" if meant else did_you_mean(arguments[0], self.list_commands(context))
+            near = near or "; `ctrpipe --help` lists them"
             raise click.UsageError(f"No such command '{arguments[0]}'{near}", context)
         name, command, rest = super().resolve_command(context, arguments)
         # Help and shell completion work without the packages of the extra.

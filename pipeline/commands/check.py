@@ -35,7 +35,8 @@ def check(config: pathlib.Path, data: tuple[str, ...], settings: tuple[str, ...]
         say(text)
     for text in findings.errors:
         say(f"Error: {text}")
-    counts = f"{len(findings.errors)} errors, {len(findings.notes)} notes"
+    named = {"error": findings.errors, "note": findings.notes}
+    counts = ", ".join(f"{len(texts)} {name}{'s' if len(texts) != 1 else ''}" for name, texts in named.items())
     say(f"{findings.read[0].upper()}{findings.read[1:]}; {counts}")
     if findings.errors:
         sys.exit(MISTAKE)

@@ -77,10 +77,8 @@ def _print_result(result: "ScoreResult") -> None:
     else:
         _print_drift(result.drift)
     before = f", {result.parts_before} of them by an earlier try" if result.parts_before else ""
-    say(
-        f"{result.parts} parts{before}; {result.seconds:.1f} s after {result.start_seconds:.1f} s of start, "
-        f"{result.rows_per_s:,.0f} rows/s"
-    )
+    took = f"{result.seconds:.1f} s after {result.start_seconds:.1f} s of start, {result.rows_per_s:,.0f} rows/s"
+    say(f"{result.parts} part{'s' if result.parts != 1 else ''}{before}; {took}")
     say(
         f"{result.rows:,} rows in, {result.scored:,} scored, {result.rejected:,} malformed, "
         f"model version {result.model_version}, written to {result.output}"

@@ -225,6 +225,14 @@ class Gates(Section):
     trainings show it. By default 0.002 for the AUC and the gAUC, and 0.002 of the log loss for the log loss.
     """
 
+    @pydantic.model_validator(mode="after")
+    def _can_be_passed(self) -> "Gates":
+        for name in ("auc", "gauc", "rig"):
+            bounds = getattr(self, name)
+            if bounds and bounds.min is not None and bounds.min > 1:
+                raise ValueError(f"{name}: min is {bounds.min:g}, and the largest {name} is 1; give a share, as 0.75")
+        return self
+
 
 class Statistics(Section):
     """Settings of the statistics of the splits.

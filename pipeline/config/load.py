@@ -21,6 +21,7 @@ from ctrpipe.pipeline.config.training import WarmStart
 # A YAML file, the name of a configuration packaged with ctrpipe, or the values of such a file.
 Source: TypeAlias = pathlib.Path | Mapping[str, Any]
 IN_MEMORY = pathlib.Path("configuration")  # the file name in error messages about in-memory values
+_WITH_NAME = ("model", "baseline")  # sections that a name alone stands for, in the mind of who writes them
 _BOOL = "tag:yaml.org,2002:bool"
 
 
@@ -257,7 +258,8 @@ def _explain(source: pathlib.Path | str, error: pydantic.ValidationError, neares
     elif first["type"] == "missing":
         text = f"{source}: {key}: this key is required"
     elif first["type"] in ("model_type", "dict_type"):
-        text = f"{source}: {key}: expected keys and their values, or {{}}. Received: {first['input']!r}"
+        named = f"{{name: {first['input']}}}" if key.endswith(_WITH_NAME) and isinstance(first["input"], str) else "{}"
+        text = f"{source}: {key}: expected keys and their values, or {named}. Received: {first['input']!r}"
     elif first["type"] == "value_error":
         text = f"{source}: {key}: {first['ctx']['error']}"
     else:

@@ -130,7 +130,8 @@ class RunConfig(LogSpec):
     def _slices_exist(self) -> "RunConfig":
         absent = [name for name in self.evaluation.slices if name not in self.feature_columns]
         if absent:
-            raise ValueError(f"evaluation.slices: {', '.join(absent)} is not a feature column")
+            near = did_you_mean(absent[0], self.feature_columns)
+            raise ValueError(f"evaluation.slices: {', '.join(absent)} is not a feature column{near}")
         tail = self.evaluation.tail.columns if self.evaluation.tail else []
         if vectors := [name for name in [*self.evaluation.slices, *tail] if name in self.vector_lengths]:
             raise ValueError(

@@ -40,6 +40,11 @@ ROWS = 10_000
 _FILES = 100  # files whose columns are compared with the configuration
 _REASONS = 5  # malformed-row reasons that are listed
 _SHOWN = 40  # characters of a value that are printed
+# What other libraries call a model.
+_USUAL = {
+    **dict.fromkeys(("xgboost", "catboost", "gbdt", "gbm", "trees"), "lightgbm"),
+    **dict.fromkeys(("logistic", "logistic_regression", "logreg", "linear"), "lr"),
+}
 IN_ORDER = ("esmm",)  # models whose labels each imply the one before; their classes say so, but take 5 s to import
 
 
@@ -188,7 +193,9 @@ def _model_faults(model: Model) -> list[str]:
     else:
         known = {each["name"]: each["options"] for each in read_reference().models}
         if model.name not in known:
-            return [f"there is no model {model.name}; `ctrpipe models` lists them{did_you_mean(model.name, known)}"]
+            meant = _USUAL.get(model.name.casefold())
+            near = f"; did you mean {meant}?" if meant else did_you_mean(model.name, known)
+            return [f"there is no model {model.name}; `ctrpipe models` lists them{near}"]
         options = known[model.name]
     faults = []
     for name, value in model.hyperparameters.items():

@@ -29,6 +29,8 @@ SHOWN_BINS = 10
 # A value that is expected in this many rows of both logs is not absent by chance from a log or its ranked values.
 FREQUENT_ROWS = 50
 FREQUENT_VALUES = RANKED_VALUES // 2
+# A value or a range, its shares in both logs, and which of the two, "share" or "other", is only known to be at most so.
+Moved = tuple[str, float, float, str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,7 +234,7 @@ class _Comparison:
         return {
             "column": self.name,
             "measure": "infinity_norm" if self._is_text() else "jensen_shannon_divergence",
-            "distance": self.distance,
+            "distance": self._measured,
             "missing": missing,
             "other_missing": other_missing,
             "known": known,
@@ -245,6 +247,14 @@ class _Comparison:
             "moved": [] if 1.0 in (missing, other_missing) else list(self._moves()),
         }
 
+    @property
+    def _measured(self) -> float | None:
+        """The distance. TFDV's of values is of the ranked ones alone, as if a log had no others."""
+        if self.distance is None or not self._is_text():
+            return self.distance
+        shares = _nearest_shares(self._values(0), self._values(1))
+        return max((abs(share - other) for _, share, other, _ in shares), default=0.0)
+
     def _faults(
         self, missing: float, other_missing: float, known: float, other_known: float
     ) -> Iterator[tuple[str, float]]:
@@ -254,7 +264,7 @@ class _Comparison:
         if (missing == 1) != (other_missing == 1):
             yield f"no value in the {name if missing == 1 else other} log", shares_differ(missing, other_missing, rows)
             return
-        if (self.distance or 0.0) > self.threshold:
+        if (self._measured or 0.0) > self.threshold:
             yield f"the distance is above {self.threshold:g}", self._chance_of_distance()
         if abs(missing - other_missing) > self.threshold:
             text = f"missing in {missing:.1%} of the rows, in {other_missing:.1%} of the {other} log"
@@ -268,8 +278,8 @@ class _Comparison:
         values, others = self._values(0), self._values(1)
         if not self._is_text():
             return cumulated_differ(_cumulated(values), _cumulated(others), self._rows_with_values())
-        shares = _shares_of_values(values, others)
-        tests = (shares_differ(share, other, self._rows_with_values()) for _, share, other in _far(shares))
+        shares = _nearest_shares(values, others)
+        tests = (shares_differ(share, other, self._rows_with_values()) for _, share, other, _ in _far(shares))
         return min(len(shares) * min(tests, default=1.0), 1.0)
 
     def _rows_with_values(self) -> list[int]:
@@ -306,9 +316,9 @@ class _Comparison:
     def _moves(self) -> Iterator[dict[str, Any]]:
         """Yields the values or numeric ranges whose share of the rows with a value changed most."""
         values, others = self._values(0), self._values(1)
-        shares = _shares_of_values(values, others) if self._is_text() else _shares_of_bins(values, others)
-        for name, share, other in _far([row for row in shares if row[1] != row[2]]):
-            yield {"value": name, "share": share, "other": other}
+        shares = _nearest_shares(values, others) if self._is_text() else _shares_of_bins(values, others)
+        for name, share, other, most in _far([row for row in shares if row[1] != row[2]]):
+            yield {"value": name, "share": share, "other": other, **({"most": most} if most else {})}
 
 
 def _shares_of_values(values: Any, others: Any) -> list[tuple[str, float, float]]:
@@ -320,12 +330,36 @@ def _shares_of_values(values: Any, others: Any) -> list[tuple[str, float, float]
     return [(name, shares[0].get(name, 0.0), shares[1].get(name, 0.0)) for name in names]
 
 
-def _far(shares: list[tuple[str, float, float]]) -> list[tuple[str, float, float]]:
+def _nearest_shares(values: Any, others: Any) -> list[Moved]:
+    """Returns the shares of the ranked values in both logs.
+
+    Of a value that one log has not among those it ranks, of more than these, the share there is known to be at most
+    that of the last one: it is the one up to it that is nearest to the share in the other log.
+    """
+    most = [
+        side.rank_histogram.buckets[-1].sample_count / side.common_stats.tot_num_values
+        if side.unique > len(side.rank_histogram.buckets) > 0
+        else 0.0
+        for side in (values, others)
+    ]
+    ranked = [{bucket.label for bucket in side.rank_histogram.buckets} for side in (values, others)]
+    rows: list[Moved] = []
+    for name, share, other in _shares_of_values(values, others):
+        if most[0] and name not in ranked[0]:
+            rows.append((name, min(most[0], other), other, "share"))
+        elif most[1] and name not in ranked[1]:
+            rows.append((name, share, min(most[1], share), "other"))
+        else:
+            rows.append((name, share, other, ""))
+    return rows
+
+
+def _far(shares: list[Moved]) -> list[Moved]:
     """Returns the values whose share moved most."""
     return sorted(shares, key=lambda row: -abs(row[1] - row[2]))[:SHOWN_MOVES]
 
 
-def _shares_of_bins(values: Any, others: Any) -> list[tuple[str, float, float]]:
+def _shares_of_bins(values: Any, others: Any) -> list[Moved]:
     """Returns the names of ranges and their shares in both logs.
 
     Each range holds about a tenth of the other log's numbers. The two open ends are additional ranges.
@@ -338,7 +372,7 @@ def _shares_of_bins(values: Any, others: Any) -> list[tuple[str, float, float]]:
     texts = [f"below {names[0]}"]
     texts += [low if low == high else f"{low} to {high}" for low, high in zip(names[:-1], names[1:], strict=True)]
     texts += [f"above {names[-1]}"]
-    return [(text, float(share), float(other)) for text, share, other in zip(texts, *parts, strict=True)]
+    return [(text, float(share), float(other), "") for text, share, other in zip(texts, *parts, strict=True)]
 
 
 def _cumulated(values: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -1,7 +1,7 @@
 """Shows a comparison of logs: as tables in the terminal, as a page and as JSON."""
 
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import rich.console
@@ -35,7 +35,7 @@ def print_comparison(comparison: dict[str, Any]) -> None:
     table = rich.table.Table("column", "distance", "limit", "missing", "verdict", moved)
     for column in shown:
         distance = "-" if column["distance"] is None else f"{column['distance']:.4f}"
-        moves = (f"{move['value']} ({move['share']:.1%}, {move['other']:.1%})" for move in column["moved"])
+        moves = (f"{move['value']} ({_share(move, 'share')}, {_share(move, 'other')})" for move in column["moved"])
         chance = f"ok: by chance {column['chance']}" if column["chance"] else "ok"
         verdict = f"BREACH: {column['text']}" if column["breached"] else chance
         missing = f"{column['missing']:.1%}, {column['other_missing']:.1%}"
@@ -105,6 +105,11 @@ def drift_verdict(drift: dict[str, Any]) -> str:
         shares = [one["column"] for one in drift["attributions"]["columns"] if one["breached"]]
         text += f"; so did the share of {len(shares)} columns in the explanations" + _list(shares)
     return f"{text}."
+
+
+def _share(move: Mapping[str, Any], side: str) -> str:
+    """Returns a value's share in one of two logs; at most that much where only the frequent values are counted."""
+    return f"{'at most ' if move.get('most') == side else ''}{move[side]:.1%}"
 
 
 def _list(names: Iterable[str]) -> str:

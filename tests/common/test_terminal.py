@@ -43,6 +43,16 @@ def test_a_wide_table_becomes_a_line_for_each_value(width, columns):
     assert len(lines[lines.index("dcn[2]") :]) == 2 + 3 * columns  # an empty value has no line
 
 
+def test_a_block_whose_first_cell_is_left_blank_has_the_one_above():
+    table = rich.table.Table("slice", "model", *(f"metric {number}" for number in range(9)))
+    table.add_row("ALL", "lr", *["0.1234"] * 9)
+    table.add_row("", "fm", *["0.2345"] * 9)
+    terminal = rich.console.Console(file=io.StringIO(), width=60, highlight=False)
+    print_table(terminal, table)
+    lines = [line.rstrip() for line in terminal.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+    assert [line for line in lines if line.startswith("slice")] == ["slice ALL", "slice ALL"]
+
+
 def test_long_sentences_are_folded_in_a_table():
     table = rich.table.Table("column", "verdict")
     table.add_row("price", "a sentence that is much longer than a line of the terminal, " * 3)

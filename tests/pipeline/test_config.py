@@ -63,7 +63,8 @@ def test_ranges_of_names_expand():
         ({"model": {}}, r"model.name: this key is required"),
         ({"gates": {"auc": {"min": float("nan")}}}, r"gates.auc.min: .*finite number"),
         ({"gates": {"auc": {}}}, r"gates.auc: give min, max or both"),
-        ({"evaluation": {"slices": ["z"]}}, r"evaluation.slices: z is not a feature column"),
+        ({"evaluation": {"slices": ["z"]}}, r"evaluation.slices: z is not a feature column$"),
+        ({"gates": {"auc": {"min": 75}}}, r"auc: min is 75, and the largest auc is 1; give a share, as 0.75"),
         (
             {"gates": {"calibration": {"slices": ["c"], "max_error": 0.1}}},
             r"gates.calibration.slices: add c to evaluation.slices",
@@ -162,6 +163,7 @@ def test_a_mistake_of_an_override_names_the_override(tmp_path):
         (("features=[{columns: [a], kind: Numeric}]",), "expected tags: .*; did you mean numeric\\?$"),
         (("data.format=parqet",), "and no installed package has such a reader; did you mean parquet\\?$"),
         (("training={epochs: -1}", "name=a"), "^--set training={epochs: -1}: training.epochs: Input should be greater"),
+        (("model=lr",), r"^--set model=lr: model: expected keys and their values, or \{name: lr\}. Received: 'lr'$"),
         (("gates=",), r"^--set gates=: gates: expected keys and their values, or \{\}. Received: None$"),
         (("name=a", "training.epoch=2"), "^--set training.epoch=2: training.epoch: unknown key"),
     ):

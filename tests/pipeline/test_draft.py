@@ -207,6 +207,7 @@ def test_one_log_is_understood_alike_in_every_format(tmp_path, name):
 def test_known_layouts_have_their_names(tmp_path):
     config = config_of(tmp_path, LOGS["criteo"](tmp_path))
     assert config.data.columns == ["label", *(f"I{n}" for n in range(1, 14)), *(f"C{n}" for n in range(1, 27))]
+    assert draft([LOGS["criteo"](tmp_path)])[1] == ["The file has no header: its 40 columns are taken for Criteo's."]
     found = kinds(config)
     assert {found[f"I{n}"] for n in (1, 2, 5)} == {"numeric"} and found["C1"] == found["C26"] == "categorical"
 

@@ -177,6 +177,20 @@ def test_many_values_that_are_exchanged_for_others_are_a_breach_though_none_move
     assert worst["text"] == "the frequent values of the previous log, 100.0% of it, are 0.0% of the new log"
 
 
+def test_the_distance_of_ids_is_that_of_all_rows_also_where_the_frequent_ones_alone_are_counted(tmp_path):
+    random = np.random.default_rng(5)
+    ids = [f"u{number}" for number in np.arange(ROWS) % 1500]  # 1,000 of them are counted
+    hot = ["hot" if draw < 0.06 else one for draw, one in zip(random.random(ROWS), ids, strict=True)]
+    shares = {"hot": (hot.count("hot") / ROWS, 0.0)}
+    logs = [[log(tmp_path / f"{name}.tsv", 1, site=site)] for name, site in (("new", hot), ("old", ids))]
+    (comparison,) = compare_logs(SPEC, *logs, "drift", Monitoring(), 10_000, 0, ONE)["comparisons"]
+    column = next(one for one in comparison["columns"] if one["column"] == "site")
+    least = 3 / ROWS  # rows of the last value that is counted
+    assert shares["hot"][0] - least - 1e-6 <= column["distance"] <= shares["hot"][0] and not column["breached"]
+    assert column["moved"][0]["value"] == "hot" and column["moved"][0]["most"] == "other"
+    assert 0 < column["moved"][0]["other"] <= least + 1e-6
+
+
 def test_ids_of_which_none_is_frequent_say_nothing(tmp_path):
     logs = [[log(tmp_path / f"{first}.tsv", 1, site=np.arange(first, first + ROWS))] for first in (0, ROWS)]
     assert not compare_logs(SPEC, *logs, "drift", Monitoring(), 10_000, 0, ONE)["breached"]
@@ -274,7 +288,7 @@ def test_the_command_says_with_its_exit_code_whether_there_is_a_breach(tmp_path,
     written = json.loads((tmp_path / "out" / "drift.json").read_text())
     assert written["breached"] and written["comparisons"][0]["columns"][0]["column"] == "site"
     page = (tmp_path / "out" / "drift.html").read_text(encoding="utf-8")
-    assert "[b]new[/b] (100.00%, 0.00%)" in page and "breach" in page and page.count("<script") == 1
+    assert "[b]new[/b]</bdi> (100.00%, 0.00%)" in page and "breach" in page and page.count("<script") == 1
     assert "1 of 4 columns moved further than they may and than chance explains: site." in page
     assert 'aria-label="Distance between the logs"' in page
     code, output = call(*arguments, "--set", "monitoring.columns.site=1.0")

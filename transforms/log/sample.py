@@ -396,7 +396,13 @@ def _of_table(path: str, text: bytes, lines: list[bytes], delimiter: str | None,
         good = good[1:]
     else:
         data["columns"] = names
-        unsure.append("The file has no header: the names of the columns are made up; give them their own.")
+        of_criteo = names is _CRITEO
+        named = (
+            "its 40 columns are taken for Criteo's"
+            if of_criteo
+            else "the names of the columns are made up; give them their own"
+        )
+        unsure.append(f"The file has no header: {named}.")
     values = list(zip(*good[:ROWS], strict=True)) or [()] * width
     repeated = [name for name, count in collections.Counter(names).items() if count > 1 and name]
     if repeated:
