@@ -538,7 +538,7 @@ def test_a_folder_is_its_files_unless_it_has_folders_too(tmp_path):
     with pytest.raises(InputError, match=r"a folder with day_2.csv beside day=3; name its files, as in '.*/\*=\*/\*'"):
         find_files([str(tmp_path)])
     assert find_files([f"{tmp_path}/**/*.csv"]) == [str(tmp_path / "day=3" / "part.csv"), *expected]
-    with pytest.raises(InputError, match=r"day=\*: matches folders alone, as .*.* as in '.*day=\*/\*'"):
+    with pytest.raises(
         InputError, match=r"day=\*: matches folders alone, as .*; name their files, as in '.*/day=\*/\*'"
     ):
         find_files([f"{tmp_path}/day=*"])
