@@ -34,6 +34,7 @@ from ctrpipe.transforms.log.weighted import is_pairs, pairs_as_lists
 from ctrpipe.transforms.log.whole_numbers import exact_limit, inexact, text_of_float
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import pandas as pd
 
     from ctrpipe.models.base.ctr_model import CTRModel
@@ -51,6 +52,9 @@ SHOWN_COLUMNS = 8  # of a kind, where a model shows itself
 class Predictions(Result):
     """Predicted probabilities. The table shows the first rows; `to_pandas` has one row per input row.
 
+    NumPy and scikit-learn take them as an array, as in `roc_auc_score(labels, model.predict(rows))`: `[N]` of one task,
+    `[N, tasks]` of several.
+
     Attributes:
         tasks: The probabilities by task, float32 `[N]`.
         index: The index of the pandas DataFrame that the rows came in; None of other rows.
@@ -64,6 +68,14 @@ class Predictions(Result):
 
     def __getitem__(self, task: str) -> np.ndarray:
         return self.tasks[task]
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return iter(np.asarray(self))
+
+    def __array__(self, dtype: "npt.DTypeLike | None" = None, copy: bool | None = None) -> np.ndarray:
+        columns = list(self.tasks.values())
+        values = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
+        return np.array(values, dtype, copy=copy)
 
     @in_one_line
     def to_pandas(self) -> "pd.DataFrame":
