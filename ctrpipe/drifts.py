@@ -9,7 +9,7 @@ from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import FOLDER, Data, PathLike, files_of
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result
-from ctrpipe.runs import Run, folder_of
+from ctrpipe.runs import ModelLike, folder_of
 from ctrpipe.settings import Config, overrides, source_of
 from ctrpipe.table import Table, first_rows
 
@@ -66,7 +66,7 @@ def drift(
     against: Data,
     *,
     kind: Literal["drift", "skew"] = "drift",
-    model: PathLike | Run | None = None,
+    model: ModelLike | None = None,
     trust: bool = False,
     output: PathLike | None = None,
     **settings: Any,

@@ -11,7 +11,7 @@ from ctrpipe.data import FOLDER, Data, Frame, PathLike, files_of, is_frame, writ
 from ctrpipe.data import scratch as scratch_folder
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result, data_frame
-from ctrpipe.runs import Run, folder_of
+from ctrpipe.runs import ModelLike, folder_of
 from ctrpipe.table import Table, first_rows, interval
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class RowExplanation(Result):
 @in_one_line
 @with_bar
 def explain(
-    model: PathLike | Run,
+    model: ModelLike,
     data: Data | None = None,
     *,
     row: Row | None = None,

@@ -16,7 +16,8 @@ import pyarrow as pa
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.extras import require
 from ctrpipe.common.libraries import load_tensorflow
-from ctrpipe.data import index_of, is_frame, table_of
+from ctrpipe.common.near import did_you_mean, nearest_name
+from ctrpipe.data import PathLike, index_of, is_frame, table_of
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.models.base.saved import is_saved, load_model
 from ctrpipe.pipeline.run.trained_model import find_model
@@ -66,7 +67,11 @@ class Predictions(Result):
     def __len__(self) -> int:
         return len(next(iter(self.tasks.values())))
 
+    @in_one_line
     def __getitem__(self, task: str) -> np.ndarray:
+        if task not in self.tasks:
+            near = did_you_mean(str(task), self.tasks)
+            raise InputError(f"no task {task} is predicted, but {', '.join(self.tasks)}{near}")
         return self.tasks[task]
 
     def __iter__(self) -> Iterator[np.ndarray]:
@@ -104,6 +109,7 @@ class Model:
         kept: The folder of the Keras model and its weights. None if there is none.
         trust: Whether to import the Keras model's class if it is not a class of ctrpipe.
         version: With a URL, the folder of the version that is served, which describes the log; None if it is elsewhere.
+        folder: The folder that `load` was given, for the other functions that take a model; None of a URL.
 
     Raises:
         InputError: the URL is not the URL of a model.
@@ -115,12 +121,25 @@ class Model:
         kept: pathlib.Path | None = None,
         trust: bool = False,
         version: pathlib.Path | None = None,
+        folder: pathlib.Path | None = None,
     ):
         self.source = source
+        self._folder = folder
         self._version = pathlib.Path(source) if version is None and isinstance(source, pathlib.Path) else version
         self._kept = kept
         self._trust = trust
         self._client = RestClient(source) if isinstance(source, str) else None
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """The folder that the model was loaded from.
+
+        Raises:
+            InputError: the model is served elsewhere.
+        """
+        if self._folder is None:
+            raise InputError(f"the model at {self.source}: its folder is needed; give that, or the run")
+        return self._folder
 
     @functools.cached_property
     def keras(self) -> "CTRModel":
@@ -165,10 +184,10 @@ class Model:
         """Predicts the click probability, and the probability of each further task, of raw rows.
 
         Args:
-            rows: A dict of columns, a list of dicts, a pandas or polars DataFrame or a pyarrow Table. None, NaN and
-                keys absent from some of the dicts are missing values. A model from a folder, and the server of
-                `ctrpipe.serve`, ignore columns that they do not read, and convert the values as in a log: times, lists,
-                and numbers in text columns, where 123.0 is "123".
+            rows: A dict of columns, a list of dicts, a pandas or polars DataFrame or a pyarrow Table; `ctrpipe.score`
+                takes files. None, NaN and keys absent from some of the dicts are missing values. A model from a folder,
+                and the server of `ctrpipe.serve`, ignore columns that they do not read, and convert the values as in a
+                log: times, lists, and numbers in text columns, where 123.0 is "123".
 
         Returns:
             `Predictions`: float32 `[N]` by task.
@@ -182,6 +201,7 @@ class Model:
             array([0.21, 0.18], dtype=float32)
         """
         columns = _columns(rows)
+        given = list(columns) if isinstance(columns, Mapping) else columns.schema.names
         if self._client is not None and self._version is None:
             return Predictions(self._client.predict(self._as_served(columns)), index_of(rows))
         if isinstance(columns, Mapping):
@@ -190,7 +210,7 @@ class Model:
             columns = self._as_in_a_log(columns, TABLE)
         if self._client is not None:
             return Predictions(self._client.predict(columns), index_of(rows))
-        return Predictions(self._run(to_arrays(columns, none_is_nan=True)), index_of(rows))
+        return Predictions(self._run(to_arrays(columns, none_is_nan=True), given), index_of(rows))
 
     def _as_served(self, columns: Inputs) -> Inputs:
         """Returns the columns for a server, with numbers and truth values of text columns as the texts of a log."""
@@ -271,12 +291,14 @@ class Model:
 
         return {name: kind == tf.string for name, kind in self._servable.input_types[SIGNATURE].items()}
 
-    def _run(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _run(self, arrays: dict[str, np.ndarray], given: Sequence[str]) -> dict[str, np.ndarray]:
         types = self._servable.input_types[SIGNATURE]
         import tensorflow as tf  # lazy: takes 4 s, and the servable has imported it
 
         if absent := sorted(set(types) - set(arrays)):
-            raise InputError(f"{self.source}: it also reads {', '.join(absent)}; give each column, None is missing")
+            near = nearest_name(absent[0], set(given) - set(types))
+            named = f"{', '.join(absent)}{f', where {near} is given' if near else ''}"
+            raise InputError(f"{self.source}: it also reads {named}; give each column, None is missing")
         inputs = {}
         for name, kind in types.items():
             values = arrays[name]
@@ -362,9 +384,9 @@ def load(source: pathlib.Path | str | Run, *, trust: bool = False) -> Model:
         return Model(source)
     folder = folder_of(source)
     if is_saved(folder):
-        return Model(None, folder, trust)
+        return Model(None, folder, trust, folder=folder)
     trained = find_model(folder)
-    return Model(trained.version, trained.kept(), trust)
+    return Model(trained.version, trained.kept(), trust, folder=folder)
 
 
 def _asset(version: pathlib.Path, asset: Asset) -> dict[str, Any]:
@@ -456,14 +478,24 @@ def _text(value: Any, name: str, row: int) -> bytes | None:
 
 def _columns(rows: Any) -> Inputs:
     """Converts any input of `predict` to columns."""
+    if hasattr(rows, "to_frame") and not hasattr(rows, "columns"):
+        raise InputError("rows: a Series, which is one column or row; give a DataFrame, such as frame.iloc[[0]]")
     if is_frame(rows):
         return _with_texts_of_times(table_of(rows))
     if isinstance(rows, Mapping):
+        if single := next((name for name, values in rows.items() if not _is_column(values)), None):
+            raise InputError(f"rows: {single} is one value, not a column of them; give one row as a list of it, [row]")
         return {name: _unboxed(values, name) for name, values in rows.items()}
     if isinstance(rows, Sequence) and rows and all(isinstance(row, Mapping) for row in rows):
         names = dict.fromkeys(name for row in rows for name in row)
         return {name: [row.get(name) for row in rows] for name in names}
-    raise InputError("rows: expected a dict of columns, a list of dicts, a DataFrame or a pyarrow Table")
+    cure = "; ctrpipe.score takes files" if isinstance(rows, PathLike) else ""
+    cure = "; call .collect()" if hasattr(rows, "collect") else cure
+    raise InputError(f"rows: expected a dict of columns, a list of dicts, a DataFrame or a pyarrow Table{cure}")
+
+
+def _is_column(values: Any) -> bool:
+    return not isinstance(values, str | bytes) and hasattr(values, "__len__")
 
 
 def _unboxed(values: Any, name: str) -> Column:

@@ -10,7 +10,7 @@ from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import FOLDER, Data, PathLike, files_of
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result
-from ctrpipe.runs import Run, folder_of
+from ctrpipe.runs import ModelLike, folder_of
 from ctrpipe.table import Table
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Ranking(Result):
 @in_one_line
 @with_bar
 def ranking(
-    model: PathLike | Run,
+    model: ModelLike,
     data: Data | None = None,
     *,
     group: str | None = None,

@@ -9,7 +9,7 @@ from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import Data, PathLike, files_of, new_folder
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result
-from ctrpipe.runs import Run, folder_of
+from ctrpipe.runs import ModelLike, folder_of
 from ctrpipe.table import Table
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _text(item: bytes) -> str:
 @in_one_line
 @with_bar
 def retrieve(
-    model: PathLike | Run,
+    model: ModelLike,
     items: Data | None = None,
     *,
     queries: Data | None = None,

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import json
 import pathlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from ctrpipe.bar import with_bar
 from ctrpipe.common.errors import InputError
@@ -102,7 +102,7 @@ def run(
     data: Logs | None = None,
     output: PathLike | None = None,
     *,
-    warm_start: "PathLike | Run | None" = None,
+    warm_start: "ModelLike | None" = None,
     seeds: int | None = None,
     **settings: Any,
 ) -> Run:
@@ -154,21 +154,36 @@ def run(
     return Run(folder, folder / "models" / loaded.serving.model_name, metrics)
 
 
-def folder_of(model: PathLike | Run) -> pathlib.Path:
-    """Returns the folder of a run, or the given path; what a store's URL names is fetched.
+@runtime_checkable
+class Loaded(Protocol):
+    """A model that `ctrpipe.load` returned."""
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """The folder that it was loaded from."""
+        ...
+
+
+ModelLike: TypeAlias = PathLike | Run | Loaded
+
+
+def folder_of(model: ModelLike) -> pathlib.Path:
+    """Returns the folder of a run or of a loaded model, or the given path; what a store's URL names is fetched.
 
     Raises:
-        InputError: the model is neither a run nor a path.
+        InputError: the model is none of them.
     """
     if isinstance(model, Run):
         return model.output
     if isinstance(model, PathLike):
         return local_model(model)
+    if isinstance(model, Loaded):
+        return model.folder
     kind = type(model).__name__
     raise InputError(f"a model of type {kind}: expected a run or a folder; give the result of ctrpipe.run, or its path")
 
 
-def versions_of(model: PathLike | Run) -> pathlib.Path:
+def versions_of(model: ModelLike) -> pathlib.Path:
     """Returns the folder of the versions that a run pushed, also of a run's path; any other path as it is.
 
     Raises:

@@ -10,7 +10,7 @@ from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import Data, PathLike, index_of, needed_files_of, new_folder
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result
-from ctrpipe.runs import Run, versions_of
+from ctrpipe.runs import ModelLike, versions_of
 from ctrpipe.table import Table
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Scoring(Result):
 @in_one_line
 @with_bar
 def score(
-    model: PathLike | Run,
+    model: ModelLike,
     data: Data,
     output: PathLike | None = None,
     *,

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.near import nearest_name
-from ctrpipe.data import PathLike
 from ctrpipe.mistakes import in_one_line
-from ctrpipe.runs import Run, versions_of
+from ctrpipe.runs import ModelLike, versions_of
 from ctrpipe.serving.layout import find_version
 from ctrpipe.serving.server.options import ServerOptions, parse_flags, set_environment
 from ctrpipe.table import Table
@@ -82,7 +81,7 @@ class Server:
 
 
 @in_one_line
-def serve(model: PathLike | Run, *, name: str = NAME, rest_port: int = 0, grpc_port: int = 0, **flags: Any) -> Server:
+def serve(model: ModelLike, *, name: str = NAME, rest_port: int = 0, grpc_port: int = 0, **flags: Any) -> Server:
     """Serves a model over REST and gRPC from threads of this process.
 
     The server loads new versions that appear in the folder. It ignores the XLA flags, which affect the whole process.

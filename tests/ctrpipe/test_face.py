@@ -18,6 +18,7 @@ import ctrpipe
 from ctrpipe.pipeline.config import read_yaml
 from ctrpipe.pipeline.config.load import check_config
 from ctrpipe.result import Result
+from ctrpipe.runs import folder_of, versions_of
 from tests.ctrpipe.small_log import CONFIG, frame
 from tests.e2e.small_run import ROOT, call, one_line
 
@@ -231,6 +232,30 @@ def test_columns_without_a_value_are_missing_in_every_row(run):
         rows = [dict.fromkeys(COLUMNS), {}]
         for none in ({name: [None] * 2 for name in COLUMNS}, rows, arrow, arrow.to_pandas(), read_by_pandas):
             np.testing.assert_array_equal(model.predict(none)["ctr"], expected)
+
+
+@slow
+def test_rows_that_are_no_table_are_one_line_that_says_what_is(run):
+    part = frame(3)
+    with ctrpipe.load(run.model) as model:
+        for rows, says in (
+            (part.iloc[0], r"a Series, .* give a DataFrame, such as frame.iloc\[\[0\]\]"),
+            (part.iloc[0].to_dict(), "click is one value, not a column of them; give one row as a list"),
+            ("log.parquet", "ctrpipe.score takes files"),
+            (part.rename(columns={"film": "Film"}), "it also reads film, where Film is given; give each column"),
+        ):
+            with pytest.raises(ctrpipe.InputError, match=says):
+                model.predict(rows)
+        with pytest.raises(ctrpipe.InputError, match="no task cvr is predicted, but ctr; did you mean ctr"):
+            model.predict(part)["cvr"]
+
+
+@slow
+def test_a_loaded_model_is_taken_where_its_run_is(run):
+    with ctrpipe.load(run) as model:
+        assert folder_of(model) == run.output and versions_of(model) == run.model
+    with pytest.raises(ctrpipe.InputError, match="its folder is needed; give that, or the run"):
+        folder_of(ctrpipe.load("http://127.0.0.1:1/v1/models/ctr"))
 
 
 def test_predictions_show_their_first_rows():
