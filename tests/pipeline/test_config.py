@@ -62,6 +62,10 @@ def test_ranges_of_names_expand():
         ),
         ({"model": {}}, r"model.name: this key is required"),
         ({"gates": {"auc": {"min": float("nan")}}}, r"gates.auc.min: .*finite number"),
+        ({"gates": {"auc": {"min": 75}}}, r"gates: auc: no model has 75 or more, as it is at most 1; give a lower min"),
+        ({"gates": {"rig": {"min": 1.01}}}, r"rig: no model has 1.01 or more"),
+        ({"gates": {"log_loss": {"max": -0.1}}}, r"log_loss: no model has -0.1 or less, as it is at least 0; give a"),
+        ({**NUMBER, "gates": {"numbers": {"s": {"r2": {"min": 2}}}}}, r"r2: no model has 2 or more"),
         ({"gates": {"auc": {}}}, r"gates.auc: give min, max or both"),
         ({"evaluation": {"slices": ["z"]}}, r"evaluation.slices: z is not a feature column"),
         (
