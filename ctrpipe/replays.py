@@ -106,12 +106,12 @@ def replay(
     load_tensorflow()
     # Lazy: TensorFlow takes 3 s to import.
     from ctrpipe.pipeline.config import load_config
-    from ctrpipe.pipeline.replay.days import find_days
+    from ctrpipe.pipeline.replay.days import readable_days
     from ctrpipe.pipeline.replay.run import ReplayPlan, policies_of, run_replay
     from ctrpipe.pipeline.replay.show import write_replay
 
     loaded = load_config(source_of(config), overrides(settings))
     folder = output_folder(output, f"{loaded.name}-replay")
-    days = tuple(find_days(days_of(data, day, folder / FOLDER)))
+    days = readable_days(loaded, days_of(data, day, folder / FOLDER))
     plan = ReplayPlan(loaded, days, window, policies_of(policies), overrides(warm_settings or {}), seeds)
     return Replay(folder, write_replay(run_replay(plan, folder), folder))

@@ -43,14 +43,16 @@ def replay(
     load_tensorflow()
     # Lazy: numpy, pyarrow and pydantic take 0.7 s.
     from ctrpipe.pipeline.config import load_config
-    from ctrpipe.pipeline.replay.days import find_days
+    from ctrpipe.pipeline.replay.days import readable_days
     from ctrpipe.pipeline.replay.run import ReplayPlan, policies_of, run_replay
     from ctrpipe.pipeline.replay.show import print_replay, write_replay
 
     policies = policies_of(policy.split(","))
     loaded = load_config(config, settings)
     folder = output or pathlib.Path("runs") / f"{loaded.name}-replay"
-    results = run_replay(ReplayPlan(loaded, tuple(find_days(data)), window, policies, warm_settings, seeds), folder)
+    results = run_replay(
+        ReplayPlan(loaded, readable_days(loaded, data), window, policies, warm_settings, seeds), folder
+    )
     write_replay(results, folder)
     print_replay(results)
     say(f"Written: {folder}/replay.json, replay.svg")

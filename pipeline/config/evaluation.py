@@ -1,5 +1,6 @@
 """The `evaluation`, `gates` and `statistics` sections of a run's configuration."""
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -82,6 +83,23 @@ class Bounds(Section):
         return False
 
 
+# The lowest and the highest value of the metrics that have one.
+_LOWEST = {"auc": 0, "gauc": 0, "log_loss": 0, "calibration": 0, "rmse": 0, "mae": 0}
+_HIGHEST = {"auc": 1, "gauc": 1, "rig": 1, "r2": 1}
+
+
+def _check_reachable(limits: Section, names: Iterable[str]) -> None:
+    """Raises ValueError if no model can pass the limits of a metric, such as an AUC of at least 75."""
+    for name in names:
+        bounds = getattr(limits, name)
+        if bounds is None:
+            continue
+        if name in _HIGHEST and bounds.min is not None and bounds.min > _HIGHEST[name]:
+            raise ValueError(f"{name}: no model has {bounds.min:g} or more, as it is at most 1; give a lower min")
+        if name in _LOWEST and bounds.max is not None and bounds.max < _LOWEST[name]:
+            raise ValueError(f"{name}: no model has {bounds.max:g} or less, as it is at least 0; give a higher max")
+
+
 class CalibrationBounds(Bounds):
     """Limits of the calibration, on all test rows and on slices.
 
@@ -150,6 +168,7 @@ class NumberBounds(Section):
             raise ValueError("give limits of rmse, mae, r2 or calibration")
         if named := [name for name, bounds in given.items() if bounds and bounds.confidence is not None]:
             raise ValueError(f"{named[0]}: confidence applies to metrics of clicks; remove it")
+        _check_reachable(self, given)
         return self
 
 
@@ -227,10 +246,7 @@ class Gates(Section):
 
     @pydantic.model_validator(mode="after")
     def _can_be_passed(self) -> "Gates":
-        for name in ("auc", "gauc", "rig"):
-            bounds = getattr(self, name)
-            if bounds and bounds.min is not None and bounds.min > 1:
-                raise ValueError(f"{name}: min is {bounds.min:g}, and the largest {name} is 1; give a share, as 0.75")
+        _check_reachable(self, ("auc", "gauc", "log_loss", "rig", "calibration"))
         return self
 
 

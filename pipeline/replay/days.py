@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import by_number
 from ctrpipe.common.stores import check_scheme, name_of
+from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.transforms.log.files import files_below, is_file, matching
+from ctrpipe.transforms.log.readers import LogReader
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
@@ -20,6 +22,23 @@ class Day:
 
     name: str
     files: tuple[str, ...]
+
+
+def readable_days(config: RunConfig, patterns: Sequence[str]) -> tuple[Day, ...]:
+    """Returns the days that match globs, after a look at the columns of each file, before any day is trained.
+
+    Raises:
+        InputError: see `find_days`; or a file is empty or lacks a column, or two have one with types that differ.
+    """
+    days = tuple(find_days(patterns))
+    if config.events or config.data.join or config.data.impressions or config.data.label_delay:
+        return days  # the columns are those of a log that is made of the files
+    reader = LogReader(config.log_spec)
+    files = [path for day in days for path in day.files]
+    for path in files:
+        reader.check_columns(path)
+    reader.check_types(files)
+    return days
 
 
 def find_days(patterns: Sequence[str]) -> list[Day]:

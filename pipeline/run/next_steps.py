@@ -9,6 +9,7 @@ from ctrpipe.common.command_lines import command_name
 from ctrpipe.common.files import write_text
 from ctrpipe.common.stores import is_url
 from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.config.evaluation import Gates
 from ctrpipe.pipeline.evaluation.hooked import GATE
 from ctrpipe.serving.predict_body import predict_body
 from ctrpipe.transforms.log.raw_arrays import raw_arrays
@@ -69,16 +70,20 @@ def open_report(place: pathlib.Path | str) -> list[str]:
     return [command_name(), "report", str(place), "--open"]
 
 
-def lifted(gates: Sequence[Mapping[str, Any]]) -> list[str]:
+def lifted(gates: Sequence[Mapping[str, Any]], configured: Gates) -> list[str]:
     """Returns the settings that lift the gates that a model failed, as `gates.rig=null`.
 
     Args:
         gates: The rows of gates.json.
+        configured: The gates of the configuration: a setting leaves none without a limit.
     """
     settings = []
-    for gate in gates:
-        if gate["passed"]:
-            continue
+    failed = [gate for gate in gates if not gate["passed"]]
+    of_numbers = [tuple(gate["metric"].rsplit(" ", 1)) for gate in failed if _is_of_number(gate)]
+    calibration = configured.calibration
+    of_all_rows = calibration is not None and (calibration.min is not None or calibration.max is not None)
+    of_all_rows = of_all_rows and not any(_key(gate) == "calibration" for gate in failed)
+    for gate in failed:
         if gate["kind"] == "drift":
             settings.append("monitoring.block=false")
         elif gate["kind"] == "change" and gate["metric"] != "ecs":
@@ -86,12 +91,35 @@ def lifted(gates: Sequence[Mapping[str, Any]]) -> list[str]:
         elif gate["kind"] == GATE:
             kept = ",".join(each["metric"] for each in gates if each["kind"] == GATE and each["passed"])
             settings.append(f"hooks.gates=[{kept}]")
-        elif gate["kind"] == "slice":
+        elif gate["kind"] == "slice" and of_all_rows:
             settings += ["gates.calibration.slices=[]", "gates.calibration.max_error=null"]
+        elif gate["kind"] == "slice":
+            settings.append("gates.calibration=null")
+        elif _is_of_number(gate):
+            settings += _numbers_lifted(of_numbers, configured)
         else:
-            task, _, metric = gate["metric"].rpartition(" ")  # a task that predicts a number has its own limits
-            settings.append(f"gates.numbers.{task}.{metric}=null" if task else f"gates.{metric}=null")
+            settings.append(f"gates.{_key(gate)}=null")
     return list(dict.fromkeys(settings))
+
+
+def _is_of_number(gate: Mapping[str, Any]) -> bool:
+    """Returns whether a gate limits a task that predicts a number, as `seconds mae`."""
+    return gate["kind"] not in ("drift", "change", "slice", GATE) and " " in gate["metric"]
+
+
+def _key(gate: Mapping[str, Any]) -> str:
+    return "" if gate["kind"] in ("drift", "change", "slice") and gate["metric"] != "ecs" else str(gate["metric"])
+
+
+def _numbers_lifted(failed: Sequence[tuple[str, ...]], configured: Gates) -> list[str]:
+    """Returns the settings that lift limits of tasks that predict a number, given as task and metric."""
+    left: dict[str, dict[str, Any]] = {}
+    for task, bounds in configured.numbers.items():
+        limits = bounds.model_dump(exclude_none=True)
+        left[task] = {metric: limit for metric, limit in limits.items() if (task, metric) not in failed}
+    if all(left.values()):
+        return [f"gates.numbers.{task}.{metric}=null" for task, metric in failed]
+    return [f"gates.numbers={json.dumps({task: limits for task, limits in left.items() if limits})}"]
 
 
 def after_block(
@@ -107,7 +135,7 @@ def after_block(
     """
     gates = json.loads((folder / "report_data" / "gates.json").read_text())
     trust = ["--trust"] if ":" in config.model.name else []
-    settings = [part for setting in lifted(gates) for part in ("--set", setting)]
+    settings = [part for setting in lifted(gates, config.gates) for part in ("--set", setting)]
     look = [[command_name(), "explain", str(place), *trust]]
     if not is_url(place):
         look.append(open_report(place))

@@ -78,15 +78,14 @@ def test_a_failed_gate_is_lifted_by_its_own_key_and_the_setting_is_valid(tmp_pat
         *("gates.rig=null", "gates.max_drop={}", "gates.ecs=null"),
         *("gates.calibration.slices=[]", "gates.calibration.max_error=null", "monitoring.block=false"),
     ]
-    assert lifted([gate("seconds mae"), gate("stars calibration")]) == [
-        "gates.numbers.seconds.mae=null",
-        "gates.numbers.stars.calibration=null",
-    ]
-    of_packages = [gate("no worse", "hook"), gate("fair", "hook", passed=True), gate("auc", "hook", passed=True)]
-    assert lifted(of_packages) == ["hooks.gates=[fair,auc]"] and lifted(of_packages[:1]) == ["hooks.gates=[]"]
-    assert lifted(gates) == settings and lifted([gate("auc", passed=True)]) == []
     strict = {"rig": {"min": 0.5}, "calibration": {"min": 0.9, "slices": ["shop"], "max_error": 0.1}}
-    loaded = load_config({**CONFIG, "gates": strict, "evaluation": {"slices": ["shop"]}}, tuple(settings))
+    given = {**CONFIG, "gates": strict, "evaluation": {"slices": ["shop"]}}
+    configured = RunConfig.model_validate(given).gates
+    assert lifted(gates, configured) == settings and lifted([gate("auc", passed=True)], configured) == []
+    of_packages = [gate("no worse", "hook"), gate("fair", "hook", passed=True), gate("auc", "hook", passed=True)]
+    assert lifted(of_packages, configured) == ["hooks.gates=[fair,auc]"]
+    assert lifted(of_packages[:1], configured) == ["hooks.gates=[]"]
+    loaded = load_config(given, tuple(settings))
     assert loaded.gates.rig is None and not loaded.gates.max_drop and loaded.gates.calibration.min == 0.9
     assert not loaded.gates.calibration.slices and not loaded.monitoring.block
     (tmp_path / "report_data").mkdir()
@@ -94,3 +93,43 @@ def test_a_failed_gate_is_lifted_by_its_own_key_and_the_setting_is_valid(tmp_pat
     look, page, lift = after_block(["run", "a b.yaml", "--data", "x.csv"], config(), "runs/next", tmp_path)
     assert look[1:] == ["explain", "runs/next"] and page[1:] == ["report", "runs/next", "--open"]
     assert lift[1:] == ["run", "a b.yaml", "--data", "x.csv", "--set", "gates.rig=null"]
+
+
+NUMBERS = {"s": {"mae": {"max": 3.0}, "r2": {"min": 0.0}}, "t": {"rmse": {"max": 2.0}}}
+SLICED = {"slices": ["shop"], "max_error": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("failed", "given", "settings"),
+    [
+        ([("calibration", "slice")], {"calibration": SLICED}, ["gates.calibration=null"]),
+        (
+            [("calibration", "limit"), ("calibration", "slice")],
+            {"calibration": {"min": 0.9, **SLICED}},
+            ["gates.calibration=null"],
+        ),
+        ([("s mae", "limit")], {"numbers": NUMBERS}, ["gates.numbers.s.mae=null"]),
+        (
+            [("t rmse", "limit")],
+            {"numbers": NUMBERS},
+            ['gates.numbers={"s": {"mae": {"max": 3.0}, "r2": {"min": 0.0}}}'],
+        ),
+        (
+            [("s r2", "limit"), ("t rmse", "limit"), ("s mae", "limit")],
+            {"numbers": NUMBERS},
+            ["gates.numbers={}"],
+        ),
+    ],
+)
+def test_a_gate_that_loses_its_last_limit_is_removed(failed, given, settings):
+    labels = {"ctr": "click", **{task: {"column": task, "predicts": "mean"} for task in NUMBERS}}
+    described = {
+        **CONFIG,
+        "data": {**CONFIG["data"], "labels": labels},
+        "model": {"name": "mmoe"},
+        "evaluation": {"slices": ["shop"]},
+        "gates": given,
+    }
+    configured = RunConfig.model_validate(described).gates
+    assert lifted([gate(*each) for each in failed], configured) == settings
+    load_config(described, tuple(settings))

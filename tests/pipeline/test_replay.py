@@ -15,7 +15,7 @@ from ctrpipe.common.processes import start_command
 from ctrpipe.pipeline.config import check_config
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 from ctrpipe.pipeline.replay import run as replay
-from ctrpipe.pipeline.replay.days import Day, find_days
+from ctrpipe.pipeline.replay.days import Day, find_days, readable_days
 from ctrpipe.pipeline.replay.run import POLICIES, ReplayPlan, run_replay
 from ctrpipe.pipeline.replay.show import differences, mean_interval, print_replay, summaries, write_replay
 from tests.small_config import SMALL
@@ -300,3 +300,18 @@ def test_the_interval_holds_the_mean_where_days_and_seeds_are_of_chance(stddevs)
 def test_the_first_scored_day_alone_compares_nothing(capsys):
     print_replay([result for result in RESULTS if result["day"] == "a"])
     assert "beside" not in capsys.readouterr().out
+
+
+def test_a_day_without_a_column_is_found_before_the_first_training(tmp_path):
+    for name in NAMES:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "log.tsv").write_text("click\tdevice\tquery\tad\n1\ta\tb\tc\n")
+    config = check_config(SMALL, (), "small.yaml")
+    found = readable_days(config, [f"{tmp_path}/day=*"])
+    assert [day.name for day in found] == NAMES
+    (tmp_path / NAMES[3] / "log.tsv").write_text("click\tdevice\tad\n1\ta\tc\n")
+    with pytest.raises(InputError, match=f"{NAMES[3]}/log.tsv: the header lacks query"):
+        readable_days(config, [f"{tmp_path}/day=*"])
+    (tmp_path / NAMES[3] / "log.tsv").write_text("")
+    with pytest.raises(InputError, match=f"{NAMES[3]}/log.tsv: the file has no rows"):
+        readable_days(config, [f"{tmp_path}/day=*"])

@@ -5,6 +5,7 @@ import gzip
 import pytest
 
 from ctrpipe.transforms.log.footers import footers
+from ctrpipe.transforms.log.sample import read_sample
 from ctrpipe.transforms.log.spec import Data
 
 CSV = Data.model_validate({"format": "csv", "header": True, "labels": {"ctr": "click"}})
@@ -45,3 +46,12 @@ def test_compressed_and_other_texts_are_looked_at_and_objects_are_not(tmp_path):
     tsv = Data.model_validate({"columns": ["click", "device", "price"], "labels": {"ctr": "click"}})
     assert len(found(tmp_path, "Total\t\t7\n", tsv, "1\ta\t2\n")) == 1
     assert found(tmp_path, "# end", CSV.model_copy(update={"format": "jsonl"})) == []
+
+
+@pytest.mark.parametrize("end", ["Total,,,1234\n", "-- 10 rows\n"])
+def test_a_draft_leaves_the_footer_out_and_says_so(end, tmp_path):
+    rows = "click,device,query,price\n" + "".join(f"{row % 2},d{row % 3},{row % 5},1.5\n" for row in range(40))
+    (tmp_path / "log.csv").write_text(rows + end)
+    sample = read_sample(str(tmp_path / "log.csv"))
+    assert sample.rows == 40 and set(sample.columns["click"]) == {"0", "1"}
+    assert sample.unsure == (f"The last line, '{end.strip()}', looks like a footer: remove it from the file.",)

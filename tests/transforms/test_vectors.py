@@ -10,6 +10,7 @@ import pyarrow.parquet
 import pytest
 import tensorflow as tf
 
+from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.transforms.features.analyzers import LogCounter
@@ -301,3 +302,12 @@ def test_examples_and_schema_have_the_elements():
 def test_a_draft_knows_vectors_by_their_numbers(values, is_list, settings):
     guess = Vector.guess(ColumnSample("v", values, is_list))
     assert (guess.settings if guess else None) == (settings and {"kind": "vector", **settings})
+
+
+def test_a_vector_is_not_carried_along_with_the_scores(tmp_path):
+    data = {"format": "parquet", "labels": {"ctr": "y"}}
+    spec = LogSpec.model_validate({"data": data, "features": [{"kind": "vector", "columns": ["e"], "length": 2}]})
+    pa.parquet.write_table(pa.table({"e": [[1.0, 2.0]]}), tmp_path / "log.parquet")
+    reader = LogReader(spec, labels=False, kept=["e"])
+    with pytest.raises(InputError, match=r"--keep e: a column of type list.* has no value per row .*; leave it out"):
+        list(reader.read(str(tmp_path / "log.parquet")))

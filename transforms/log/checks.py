@@ -152,7 +152,15 @@ class RowChecks:
 
     def _kept_columns(self, raw: RawBatch, bad: list[int]) -> pa.RecordBatch:
         """Returns the columns to carry along as texts, without the bad rows."""
-        texts = {name: as_texts(as_binary(raw.columns[name], name, raw.path)) for name in self._kept}
+        texts = {}
+        for name in self._kept:
+            values = raw.columns[name]
+            if pa.types.is_nested(values.type):
+                raise InputError(
+                    f"{raw.path}: --keep {name}: a column of type {values.type} has no value per row to carry along; "
+                    "leave it out, and join the scores with the log by file and line"
+                )
+            texts[name] = as_texts(as_binary(values, name, raw.path))
         return _without_rows(pa.RecordBatch.from_pydict(texts), bad)
 
     def _split_keys(self, raw: RawBatch, faults: dict[int, str]) -> Keys:

@@ -41,7 +41,8 @@ def footers(data: Data, files: Sequence[str]) -> Iterator[str]:
         stored += stores.is_url(path)
         if stored > _STORED_FILES and stores.is_url(path):
             continue
-        if line := _footer(data, *_ends(path, data.encoding)):
+        first, line = _ends(path, data.encoding)
+        if is_footer(first, line, data.separator):
             yield (
                 f"{path}: its last line, '{excerpt(line, _SHOWN)}', looks like a footer, and is read as a row: "
                 "remove it from the file"
@@ -69,11 +70,11 @@ def _ends(path: str, encoding: str) -> tuple[str, str]:
     return (head.decode("utf-8", "replace").splitlines()[0], lines[-1]) if len(lines) > 1 else ("", "")
 
 
-def _footer(data: Data, first: str, line: str) -> str:
-    """Returns the last line if it looks like a footer, otherwise ""."""
+def is_footer(first: str, line: str, separator: str) -> bool:
+    """Returns whether the last line of a text looks like a footer, beside the first one."""
     if _NO_ROW.match(line):
-        return line
-    values = [value.strip(' "').rstrip(":") for value in line.split(data.separator)]
+        return True
+    values = [value.strip(' "').rstrip(":") for value in line.split(separator)]
     present = [value for value in values if value]
-    has_gaps = len(present) < len(first.split(data.separator))
-    return line if has_gaps and present and _WORD.fullmatch(present[0]) else ""
+    has_gaps = len(present) < len(first.split(separator))
+    return bool(has_gaps and present and _WORD.fullmatch(present[0]))

@@ -33,6 +33,7 @@ from ctrpipe.transforms.log.first_bytes import (
     json_document,
     wide_encoding,
 )
+from ctrpipe.transforms.log.footers import is_footer
 from ctrpipe.transforms.log.formats.columnar import Columnar, first_columns
 from ctrpipe.transforms.log.formats.json_array import first_objects
 from ctrpipe.transforms.log.formats.json_lines import parse_objects
@@ -369,6 +370,9 @@ def _of_table(path: str, text: bytes, lines: list[bytes], delimiter: str | None,
     width = collections.Counter(map(len, rows)).most_common(1)[0][0]
     if not is_utf8(text):
         unsure.append("Some lines are no UTF-8 and will be malformed rows: convert the log first.")
+    if len(rows) > 1 and len(lines) <= ROWS and is_footer(decoded[0], decoded[-1], delimiter):
+        unsure.append(f"The last line, '{excerpt(lines[-1], 60)}', looks like a footer: remove it from the file.")
+        rows = rows[:-1]
     good = [row for row in rows if len(row) == width]
     if len(rows[0]) != width and is_no_row(lines[0]):
         raise InputError(f"{path}: line 1 is '{excerpt(lines[0])}'; remove the lines above the header or the first row")
