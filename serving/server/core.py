@@ -96,6 +96,7 @@ class ServerCore:
             options.load_retry_interval_micros / 1e6,
         )
         self._out_of_reach = ""  # the reason of the latest failed poll; logged once
+        self._refusal = ""  # the same of the config file
         self.request_log: RequestLog | None = None
         if options.request_log:
             tags = options.saved_model_tags.split(",")
@@ -400,12 +401,16 @@ class ServerCore:
                     manager.follow(versions)
 
     def _poll_config(self) -> None:
+        refusal = ""
         try:
             config = self._read_config()
             if config != self._config:
                 self.reload(config)
         except (InputError, ServingError) as error:  # the old config stays in use (V9)
-            log.error("The model config file was not taken over: %s", error)
+            refusal = str(error)
+        if refusal and refusal != self._refusal:
+            log.error("The model config file was not taken over: %s", refusal)
+        self._refusal = refusal
 
     def _load(self, name: str, number: int, path: pathlib.Path) -> LoadedServable:
         servable = self._batching.wrap(self._load_saved_model(path))

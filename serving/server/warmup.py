@@ -15,6 +15,7 @@ from ctrpipe.serving.server.served import ServedVersion
 
 log = logging.getLogger(__name__)
 
+_SHOWN_BYTES = 1000  # of a record; the message becomes the version's status, which every client may ask for
 MAX_RECORDS = 1000
 
 
@@ -69,7 +70,7 @@ def _parse(record: bytes, file: pathlib.Path) -> prediction_log_pb2.PredictionLo
     try:
         return prediction_log_pb2.PredictionLog.FromString(record)
     except DecodeError as error:
-        raise bad_request(f"Failed to parse warmup record: {record!r} from {file}") from error
+        raise bad_request(f"Failed to parse warmup record: {record[:_SHOWN_BYTES]!r} from {file}") from error
 
 
 def _replay(version: ServedVersion, log: prediction_log_pb2.PredictionLog) -> None:

@@ -12,6 +12,8 @@ from tensorflow_serving.apis import model_management_pb2, model_service_pb2_grpc
 from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServiceStub
 
 from ctrpipe.serving.server import ServerOptions, core, running_server
+from ctrpipe.serving.server.errors import ServingError
+from ctrpipe.serving.server.warmup import read_records
 
 
 class Double(tf.Module):
@@ -102,3 +104,29 @@ def test_a_version_that_comes_in_time_ends_the_wait(channel, base, tmp_path):
         (tmp_path / "late" / "1").symlink_to(base / "1")
         assert asked.result() == "OK"
     assert reload(channel, 20, m=base) == "OK"
+
+
+@pytest.mark.slow
+def test_a_config_file_that_stays_wrong_is_logged_once(base, tmp_path, caplog):
+    """It was logged at each look, every second for as long as nobody mended it."""
+    file = tmp_path / "models.config"
+    right = f"model_config_list {{ config {{ name: 'm' base_path: '{base}' model_platform: 'tensorflow' }} }}"
+    file.write_text(right)
+    options = ServerOptions(model_config_file=file, model_config_file_poll_wait_seconds=0.05)
+    with running_server(options):
+        for text in (right[:30], "\0", right, right[:30], right):
+            replacement = tmp_path / "next"
+            replacement.write_text(text)
+            replacement.rename(file)
+            time.sleep(0.3)
+    refused = [record.getMessage() for record in caplog.records if "was not taken over" in record.getMessage()]
+    assert len(refused) == 3 and refused[0] == refused[2] != refused[1]
+
+
+def test_the_message_of_a_warmup_record_that_is_none_is_short(tmp_path):
+    """The version's status has it, and every client may ask for that."""
+    with tf.io.TFRecordWriter(str(tmp_path / "records")) as writer:
+        writer.write(b"\xff" * 1_000_000)
+    with pytest.raises(ServingError, match="Failed to parse warmup record") as error:
+        list(read_records(tmp_path / "records"))
+    assert len(error.value.message) < 5000 and error.value.message.endswith(f"from {tmp_path}/records")
