@@ -1,5 +1,6 @@
 """`ctrpipe init --dataset`: published files are recognised, and a run goes on from the configuration."""
 
+import gzip
 import json
 
 import pyarrow as pa
@@ -101,6 +102,14 @@ def test_the_days_of_a_terabyte_are_in_the_order_of_their_numbers(tmp_path):
     files = drafted("criteo_1tb", tmp_path).data.split.files
     assert [path.rpartition("/")[2] for path in files.train] == [f"day_{day}.gz" for day in range(10)]
     assert files.validation[0].endswith("day_10.gz") and files.test[0].endswith("day_11.gz")
+
+
+def test_a_file_that_is_there_plain_and_compressed_is_read_once(tmp_path):
+    criteo_1tb(tmp_path)
+    write(tmp_path / "day_3", gzip.decompress((tmp_path / "day_3.gz").read_bytes()).decode())
+    files = drafted("criteo_1tb", tmp_path).data.split.files
+    plain = [path.rpartition("/")[2] for path in files.train]
+    assert plain == [f"day_{day}.gz" if day != 3 else "day_3" for day in range(10)]
 
 
 def test_the_files_of_kdd_cup_2012(tmp_path):
