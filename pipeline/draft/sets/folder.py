@@ -52,6 +52,7 @@ class SetFolder:
         if not path.is_dir():
             raise InputError(f"{path}: no such folder; give the one with the files of {name}")
         self.name, self.path = name, path
+        self.lacking: list[str] = []  # sentences about side tables and days that are not there
         found = {file for depth in _DEPTHS for file in path.glob(depth) if file.is_file()}
         once = [file for file in found if file.suffix not in _COMPRESSED[1:] or file.with_suffix("") not in found]
         self._files = sorted((file for file in once if not file.name.startswith(".")), key=lambda f: by_number(str(f)))
@@ -63,6 +64,15 @@ class SetFolder:
     def first(self, *patterns: str) -> str | None:
         """Returns the first file of the first pattern that matches one."""
         return next((file for pattern in patterns for file in self.all(pattern)), None)
+
+    def side(self, pattern: str) -> str | None:
+        """Returns the first file of a side table that matches a pattern; None, with a sentence, if none does."""
+        found = self.first(pattern)
+        if found is None:
+            self.lacking.append(
+                f"{self.path} has no {pattern}: the configuration goes without the columns of this table"
+            )
+        return found
 
     def one(self, *patterns: str) -> str:
         """Returns the first file of the first pattern that matches one.

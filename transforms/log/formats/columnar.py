@@ -10,9 +10,10 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
+from ctrpipe.common.errors import InputError
 from ctrpipe.transforms.log.batches import RawBatch
 from ctrpipe.transforms.log.files import Range, group, input_errors, no_rows, state_of, stored_head
-from ctrpipe.transforms.log.first_bytes import check_binary
+from ctrpipe.transforms.log.first_bytes import binary_format, check_binary
 from ctrpipe.transforms.log.formats.base import Format, check_names
 from ctrpipe.transforms.log.nested import column_of, leaf_names, root_of
 from ctrpipe.transforms.log.spec import LogSpec
@@ -20,6 +21,7 @@ from ctrpipe.transforms.log.values import as_binary, is_list, join_lists
 from ctrpipe.transforms.log.weighted import is_pairs, pairs_as_lists
 
 BATCH_ROWS = 1 << 16
+_NOT_JOINED = "not the joined log that data.join makes; make the same join by `ctrpipe prepare join`"
 
 
 class Pieces(abc.ABC):
@@ -74,13 +76,18 @@ class Columnar(Format):
 
     def whole(self, path: str) -> list[Range]:
         with input_errors(path):
-            state = state_of(path)
-            check_binary(path, stored_head(path), self.name)
+            state, head = state_of(path), stored_head(path)
+            if self._spec.data.join and binary_format(head) != self.name:
+                raise InputError(f"{path}: {_NOT_JOINED}")
+            check_binary(path, head, self.name)
         with self.opened(path) as file:
             rows, sizes, schema = file.rows, file.sizes, file.schema
         known = [name for name in self._columns if name not in schema.names and root_of(schema, name)]
         names = [*schema.names, *known]
-        check_names(path, names, self._columns)
+        try:
+            check_names(path, names, self._columns)
+        except InputError as error:
+            raise InputError(f"{error}; {_NOT_JOINED}") if self._spec.data.join else error from None
         if not sum(rows):
             raise no_rows(path)
         return [
