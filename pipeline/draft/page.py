@@ -170,7 +170,7 @@ def draft(
 
 
 def draft_of_known(dataset: str, patterns: Sequence[str], said: Said | None = None) -> tuple[str, list[str]]:
-    """Returns the YAML of a configuration for a published data set, and no uncertain guess.
+    """Returns the YAML of a configuration for a published data set, and what of it is not there, in sentences.
 
     Args:
         dataset: The name of the data set.
@@ -187,7 +187,7 @@ def draft_of_known(dataset: str, patterns: Sequence[str], said: Said | None = No
     if len(patterns) != 1 or given:
         beside = given[0] if given else f"{len(patterns)} paths"
         raise InputError(f"--dataset {dataset} and {beside}: give the folder of the set alone")
-    return draft_of_set(dataset, pathlib.Path(patterns[0])), []
+    return draft_of_set(dataset, pathlib.Path(patterns[0]))
 
 
 def _of_kddcup2012(folder: str) -> str:

@@ -1,6 +1,8 @@
 """`ctrpipe init --dataset`: published files are recognised, and a run goes on from the configuration."""
 
+import gzip
 import json
+import re
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -101,6 +103,32 @@ def test_the_days_of_a_terabyte_are_in_the_order_of_their_numbers(tmp_path):
     files = drafted("criteo_1tb", tmp_path).data.split.files
     assert [path.rpartition("/")[2] for path in files.train] == [f"day_{day}.gz" for day in range(10)]
     assert files.validation[0].endswith("day_10.gz") and files.test[0].endswith("day_11.gz")
+
+
+@pytest.mark.parametrize(
+    ("shape", "absent", "said"),
+    [
+        ("movielens 1M", "movies.dat", "has no movies.dat: the configuration goes without the columns of this table"),
+        ("mind", "news.tsv", "has 1 news.tsv for 2 behaviors.tsv, whose news may lack"),
+        ("criteo_1tb", "day_3.gz", "has no day_3, between days that it has"),
+        ("kuairand", "user_features_pure.csv", "has no user_features_[*].csv: the configuration goes without"),
+        ("taobao ads", "ad_feature.csv", "has no ad_feature.csv: the configuration goes without"),
+    ],
+)
+def test_what_of_a_set_is_not_there_is_said(tmp_path, shape, absent, said):
+    name, writes = SHAPES[shape]
+    writes(tmp_path)
+    next(iter(tmp_path.rglob(absent))).unlink()
+    _, [sentence] = draft_of_known(name, [str(tmp_path)])
+    assert re.fullmatch(f"{re.escape(str(tmp_path))} {said}.*", sentence)
+
+
+def test_a_file_that_is_there_plain_and_compressed_is_read_once(tmp_path):
+    criteo_1tb(tmp_path)
+    write(tmp_path / "day_3", gzip.decompress((tmp_path / "day_3.gz").read_bytes()).decode())
+    files = drafted("criteo_1tb", tmp_path).data.split.files
+    plain = [path.rpartition("/")[2] for path in files.train]
+    assert plain == [f"day_{day}.gz" if day != 3 else "day_3" for day in range(10)]
 
 
 def test_the_files_of_kdd_cup_2012(tmp_path):

@@ -17,6 +17,7 @@ from ctrpipe.pipeline.config.load import check_config
 from ctrpipe.pipeline.draft.check_log import check_log
 from ctrpipe.pipeline.replay.run import ReplayPlan
 from ctrpipe.pipeline.run.prepared import joined
+from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.side_tables import Join
 from ctrpipe.transforms.tables.join import join_tables
 from tests.small_config import SMALL
@@ -294,3 +295,15 @@ def test_what_cannot_be_combined_with_a_join(joinable, changes, message):
     data = {"format": "parquet", "labels": {"ctr": "click"}, "join": {"tables": [table]}, **changes}
     with pytest.raises(InputError, match=message):
         check_config(with_changes(SMALL, {"data": data}), (), "small")
+
+
+def test_a_log_that_is_not_joined_is_said_as_such(tmp_path):
+    written(tmp_path, log=LOG, users=USERS)
+    data = {"format": "parquet", "join": {"tables": [{"paths": ["users.csv"], "on": "user_id"}]}}
+    features = [{"columns": ["user_id", "age"], "kind": "categorical"}]
+    config = check_config(with_changes(SMALL, {"data": data, "features": features}), (), "small")
+    with pytest.raises(InputError, match="log.csv: not the joined log that data.join makes; make the same join by"):
+        LogReader(config.log_spec).check_columns(str(tmp_path / "log.csv"))
+    pa.parquet.write_table(pa.table({"click": [1, 0], "user_id": [1, 2]}), tmp_path / "log.parquet")
+    with pytest.raises(InputError, match="the header lacks age, .*; not the joined log that data.join makes; make the"):
+        LogReader(config.log_spec).check_columns(str(tmp_path / "log.parquet"))

@@ -1,5 +1,6 @@
 """Criteo's Display Advertising Challenge of 2014 (train.txt), and its terabyte of click logs (day_0 to day_23)."""
 
+import re
 from typing import Any
 
 from ctrpipe.common.errors import InputError
@@ -27,6 +28,10 @@ def _terabyte(folder: SetFolder) -> dict[str, Any]:
             f"{folder.path}: {len(days)} of the days day_0 to day_23; put three there at least: the last one is the "
             "test day, and the one before for validation"
         )
+    numbers = [int(number[1]) for day in days if (number := re.search(r"day_(\d+)", day.rpartition("/")[2]))]
+    if absent := sorted(set(range(min(numbers, default=0), max(numbers, default=0))) - set(numbers)):
+        names = ", ".join(f"day_{number}" for number in absent)
+        folder.lacking.append(f"{folder.path} has no {names}, between days that it has")
     sample = folder.check_width(days[0], _WIDTH)
     *train, validation, test = days
     split = {"by": "files", "files": {"train": train, "validation": [validation], "test": [test]}}

@@ -37,7 +37,8 @@ OF_HISTORIES: dict[str, Any] = {
 
 
 class SetFolder:
-    """The files below a folder, at most three levels deep. Hidden ones are left out.
+    """The files below a folder, at most three levels deep. Hidden ones are left out, and compressed ones beside which
+    the plain one lies: they are the same rows.
 
     Args:
         name: The data set, for messages.
@@ -51,8 +52,10 @@ class SetFolder:
         if not path.is_dir():
             raise InputError(f"{path}: no such folder; give the one with the files of {name}")
         self.name, self.path = name, path
-        found = [file for depth in _DEPTHS for file in path.glob(depth) if file.is_file()]
-        self._files = sorted((file for file in found if not file.name.startswith(".")), key=lambda f: by_number(str(f)))
+        self.lacking: list[str] = []  # sentences about side tables and days that are not there
+        found = {file for depth in _DEPTHS for file in path.glob(depth) if file.is_file()}
+        once = [file for file in found if file.suffix not in _COMPRESSED[1:] or file.with_suffix("") not in found]
+        self._files = sorted((file for file in once if not file.name.startswith(".")), key=lambda f: by_number(str(f)))
 
     def all(self, pattern: str) -> list[str]:
         """Returns the files whose name matches a pattern, plain or compressed, in the order of their numbers."""
@@ -61,6 +64,15 @@ class SetFolder:
     def first(self, *patterns: str) -> str | None:
         """Returns the first file of the first pattern that matches one."""
         return next((file for pattern in patterns for file in self.all(pattern)), None)
+
+    def side(self, pattern: str) -> str | None:
+        """Returns the first file of a side table that matches a pattern; None, with a sentence, if none does."""
+        found = self.first(pattern)
+        if found is None:
+            self.lacking.append(
+                f"{self.path} has no {pattern}: the configuration goes without the columns of this table"
+            )
+        return found
 
     def one(self, *patterns: str) -> str:
         """Returns the first file of the first pattern that matches one.
@@ -79,7 +91,10 @@ class SetFolder:
         return self.all(pattern) or [self._lack([pattern])]
 
     def _lack(self, patterns: Sequence[str]) -> str:
-        names = excerpt(", ".join(dict.fromkeys(file.name for file in self._files))) or "no files"
+        names = (
+            excerpt(", ".join(dict.fromkeys(file.name for file in self._files)))
+            or "no files, in it and two levels below it"
+        )
         raise InputError(
             f"{self.path}: lacks {' or '.join(patterns)} of {self.name}, plain or compressed; it has {names}"
         )

@@ -15,12 +15,14 @@ def _draft(folder: SetFolder) -> dict[str, Any]:
         folder.check_columns(file, _OF_LOG)
     categories, numbers, tables = ["user_id", "video_id", "tab"], ["duration_ms"], []
     lists = []
-    if users := folder.all("user_features_*.csv"):
+    if folder.side("user_features_*.csv"):
+        users = folder.all("user_features_*.csv")
         names = [name for name in folder.check_columns(users[0], ["user_id"]).columns if name != "user_id"]
         tables.append({"paths": users, "on": "user_id", "keep": names})
         numbers += [name for name in names if name in _NUMBERS]
         categories += [name for name in names if name not in _NUMBERS]
-    if videos := folder.all("video_features_basic_*.csv"):
+    if folder.side("video_features_basic_*.csv"):
+        videos = folder.all("video_features_basic_*.csv")
         kept = [*_VIDEO_CATEGORIES, "tag"]
         folder.check_columns(videos[0], ["video_id", *kept])
         tables.append({"paths": videos, "on": "video_id", "keep": kept})

@@ -20,7 +20,11 @@ def _draft(folder: SetFolder) -> dict[str, Any]:
         raise InputError(
             f"{behaviors[0]}: its impressions have no labels, as in the test set; add those of train or dev"
         )
-    news = folder.all("news.tsv")
+    news = folder.all("news.tsv") if folder.side("news.tsv") else []
+    if 0 < len(news) < len(labelled):
+        folder.lacking.append(
+            f"{folder.path} has {len(news)} news.tsv for {len(labelled)} behaviors.tsv, whose news may lack"
+        )
     for file in news:
         folder.check_width(file, len(_NEWS))
     return configuration(labelled, news)

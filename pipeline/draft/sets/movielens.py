@@ -17,7 +17,7 @@ def _draft(folder: SetFolder) -> dict[str, Any]:
 
 def _of_100k(folder: SetFolder, ratings: str) -> dict[str, Any]:
     folder.check_width(ratings, 4)
-    users = folder.first("u.user")
+    users = folder.side("u.user")
     tables = []
     if users:
         folder.check_width(users, 5)
@@ -29,11 +29,11 @@ def _of_100k(folder: SetFolder, ratings: str) -> dict[str, Any]:
 def _with_colons(folder: SetFolder, ratings: str) -> dict[str, Any]:
     folder.check_width(ratings, 4)
     tables = []
-    if users := folder.first("users.dat"):
+    if users := folder.side("users.dat"):
         folder.check_width(users, 5)
         columns = [_USER, "gender", "age", "occupation", "zip"]
         tables.append(_table(users, _USER, columns, ["age", "gender", "occupation"]))
-    if movies := folder.first("movies.dat"):
+    if movies := folder.side("movies.dat"):
         folder.check_width(movies, 3)
         tables.append(_table(movies, _ITEM, [_ITEM, "title", "genres"], ["genres"]))
     return _configuration(ratings, [_USER, _ITEM, _RATING, _TIME], tables, names=True)
@@ -43,7 +43,7 @@ def _with_header(folder: SetFolder, ratings: str) -> dict[str, Any]:
     columns = ["userId", "movieId", "rating", "timestamp"]
     folder.check_columns(ratings, columns)
     tables = []
-    if movies := folder.first("movies.csv"):
+    if movies := folder.side("movies.csv"):
         folder.check_columns(movies, ["movieId", "genres"])
         tables.append({"paths": [movies], "on": "movieId", "keep": ["genres"]})
     return _configuration(ratings, columns, tables, names=False)

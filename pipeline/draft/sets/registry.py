@@ -33,8 +33,8 @@ SETS: dict[str, KnownSet] = {
 }
 
 
-def draft_of_set(name: str, folder: pathlib.Path) -> str:
-    """Returns the YAML of a configuration for a published data set.
+def draft_of_set(name: str, folder: pathlib.Path) -> tuple[str, list[str]]:
+    """Returns the YAML of a configuration for a published data set, and what of the set is not there.
 
     Args:
         name: A name in SETS.
@@ -43,10 +43,9 @@ def draft_of_set(name: str, folder: pathlib.Path) -> str:
     Raises:
         InputError: the folder lacks a file, or a file has other columns.
     """
-    known = SETS[name]
-    return _page(
-        f"`ctrpipe init --dataset {name}`. {known.title}", {"name": name, **known.draft(SetFolder(name, folder))}
-    )
+    known, files = SETS[name], SetFolder(name, folder)
+    page = _page(f"`ctrpipe init --dataset {name}`. {known.title}", {"name": name, **known.draft(files)})
+    return page, files.lacking
 
 
 def draft_of_behaviors(patterns: Sequence[str], name: str) -> str:

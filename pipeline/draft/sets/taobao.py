@@ -19,13 +19,13 @@ def _of_ads(folder: SetFolder, samples: str) -> dict[str, Any]:
     categories = ["user", "adgroup_id", "pid"]
     tables: list[dict[str, Any]] = []
     numbers = []
-    if ads := folder.first("ad_feature.csv"):
+    if ads := folder.side("ad_feature.csv"):
         kept = ["cate_id", "campaign_id", "customer", "brand", "price"]
         folder.check_columns(ads, ["adgroup_id", *kept])
         tables.append({"paths": [ads], "on": "adgroup_id", "keep": kept})
         categories += kept[:-1]
         numbers.append("price")
-    if users := folder.first("user_profile.csv"):
+    if users := folder.side("user_profile.csv"):
         profile = [name for name in folder.check_columns(users, ["userid"]).columns if name != "userid"]
         tables.append({"paths": [users], "on": {"user": "userid"}, "keep": profile})
         categories += profile

@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ctrpipe.common.errors import InputError
 from ctrpipe.transforms.log.batches import RawBatch
 from ctrpipe.transforms.log.column_types import types_of
 from ctrpipe.transforms.log.files import Range, group, input_errors, no_rows, state_of, stored_head
-from ctrpipe.transforms.log.first_bytes import check_binary
+from ctrpipe.transforms.log.first_bytes import binary_format, check_binary
 from ctrpipe.transforms.log.formats.base import Format, check_names
 from ctrpipe.transforms.log.nested import column_of, leaf_names, root_of
 from ctrpipe.transforms.log.payload import plain
@@ -23,6 +24,7 @@ from ctrpipe.transforms.log.values import as_binary, is_list, join_lists
 from ctrpipe.transforms.log.weighted import is_pairs, pairs_as_lists
 
 BATCH_ROWS = 1 << 16
+_NOT_JOINED = "not the joined log that data.join makes; make the same join by `ctrpipe prepare join`"
 
 
 class Pieces(abc.ABC):
@@ -78,13 +80,18 @@ class Columnar(Format):
 
     def whole(self, path: str) -> list[Range]:
         with input_errors(path):
-            state = state_of(path)
-            check_binary(path, stored_head(path), self.name)
+            state, head = state_of(path), stored_head(path)
+            if self._spec.data.join and binary_format(head) != self.name:
+                raise InputError(f"{path}: {_NOT_JOINED}")
+            check_binary(path, head, self.name)
         with self.opened(path) as file:
             rows, sizes, schema = file.rows, file.sizes, file.schema
         known = [name for name in self._columns if name not in schema.names and root_of(schema, name)]
         names = [*schema.names, *known]
-        check_names(path, names, self._columns)
+        try:
+            check_names(path, names, self._columns)
+        except InputError as error:
+            raise InputError(f"{error}; {_NOT_JOINED}") if self._spec.data.join else error from None
         self._types[path] = types_of(schema, self._columns)
         if not sum(rows):
             raise no_rows(path)
