@@ -19,6 +19,11 @@ _KILLED = re.compile(r"signal: killed")  # of the launcher, whose child alone is
 _EXIT_CODE = re.compile(r"^(main: )?Error \(exit code \d+\)$")  # says no more than that the step has failed
 # A part of Argo's reason, in lower case, with what to do. `<name>` is the step's name.
 _ADVICE = (
+    # Before preemption, of which the scheduler says too that it would not help.
+    (
+        re.compile("unschedulable|insufficient"),
+        "lower kubeflow.resources.<name>, or add a node that has what it asks for",
+    ),
     (re.compile("oomkilled|signal: killed"), "raise kubeflow.resources.<name>.memory, and compile again"),
     (
         re.compile("evicted|low on resource|preempt|pod deleted|node lost|node shutdown"),
@@ -27,10 +32,6 @@ _ADVICE = (
     (
         re.compile("imagepullbackoff|errimagepull|invalidimagename|errimageneverpull"),
         "check kubeflow.image, and that the cluster may pull it",
-    ),
-    (
-        re.compile("unschedulable|insufficient"),
-        "lower kubeflow.resources.<name>, or add a node that has what it asks for",
     ),
 )
 
