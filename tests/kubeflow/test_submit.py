@@ -221,6 +221,10 @@ def test_of_a_log_that_cannot_be_read_is_said_where_it_may_be(package):
         in output
     )
     assert f" logs {pod(executor('trainer'))} -c main" in output
+    noted = manifest({"(0).root(0).trainer(0).executor(0)": "kfp-launcher: Error (exit code 127)"})
+    with running_api(states=[("FAILED", STOPPED)], manifest=noted) as api:
+        output = run(package, api)[1]
+    assert f" logs {pod(executor('trainer'))} -c kfp-launcher\n" in output and "(exit code 127)" in output, output
 
 
 @pytest.mark.parametrize(
