@@ -17,8 +17,14 @@ LOG_LINES = 40  # last lines of a failed step's log to print
 _TEMPLATES = ("system-container-impl", "retry-system-container-impl", "system-container-driver", "system-dag-driver")
 _KILLED = re.compile(r"signal: killed")  # of the launcher, whose child alone is killed
 _EXIT_CODE = re.compile(r"^(main: )?Error \(exit code \d+\)$")  # says no more than that the step has failed
+_CONTAINER = re.compile(r"^([a-z0-9-]+): \w+ \(exit code \d+\)")  # of the pod, that has failed: not always `main`
 # A part of Argo's reason, in lower case, with what to do. `<name>` is the step's name.
 _ADVICE = (
+    # Before preemption, of which the scheduler says too that it would not help.
+    (
+        re.compile("unschedulable|insufficient"),
+        "lower kubeflow.resources.<name>, or add a node that has what it asks for",
+    ),
     (re.compile("oomkilled|signal: killed"), "raise kubeflow.resources.<name>.memory, and compile again"),
     (
         re.compile("evicted|low on resource|preempt|pod deleted|node lost|node shutdown"),
@@ -27,10 +33,6 @@ _ADVICE = (
     (
         re.compile("imagepullbackoff|errimagepull|invalidimagename|errimageneverpull"),
         "check kubeflow.image, and that the cluster may pull it",
-    ),
-    (
-        re.compile("unschedulable|insufficient"),
-        "lower kubeflow.resources.<name>, or add a node that has what it asks for",
     ),
 )
 
@@ -91,7 +93,9 @@ def tell_causes(host: Host, run_id: str, steps: list[Step], say: Callable[[str],
                 reason = "its log ends with signal: killed, as where it wanted more memory than it may have"
         else:
             pod = argo.pods(step.nodes[0])[0] if step.nodes else ""
-            look = f"kubectl -n {host.namespace or 'kubeflow'} logs {pod} -c main" if pod else "see the run's page"
+            container = found[1] if (found := _CONTAINER.match(reason)) else "main"
+            command = f"kubectl -n {host.namespace or 'kubeflow'} logs {pod} -c {container}"
+            look = command if pod else "see the run's page"
             say(f"{step.name}: Kubeflow gives no log of it, neither its pod's nor an archived one; {look}")
         if reason:
             say(f"{step.name}: {reason if step.driver else with_advice(step.container or step.name, reason)}")

@@ -399,11 +399,13 @@ class _Waits:
         self._say = say
         self._start_seconds = start_seconds
         self._since: dict[str, float] = {}  # the time since which each id is pending
-        self._told: set[str] = set()
+        self._asked: dict[str, float] = {}  # the time of the last question for each id's reason
+        self._told: dict[str, str] = {}  # the last reason that was told of each id
 
     def check(self, state: str, tasks: RunSteps) -> None:
-        """Reports why a task waits, if it has waited for WAIT_SECONDS and Argo has a reason. `state` is the run's
-        state.
+        """Reports why a task waits, if it has waited for WAIT_SECONDS and Argo has a reason, and another one later.
+
+        A pod whose image is pulled waits first for its containers. `state` is the run's state.
 
         Raises:
             InputError: the run or a step has been pending for `start_seconds`.
@@ -416,14 +418,15 @@ class _Waits:
         for identity, (name, nodes) in pending.items():
             waited = now - self._since[identity]
             is_too_long = waited >= self._start_seconds
-            if not is_too_long and (waited < WAIT_SECONDS or identity in self._told):
+            if not is_too_long and now - self._asked.get(identity, self._since[identity]) < WAIT_SECONDS:
                 continue
-            self._told.add(identity)
+            self._asked[identity] = now
             reason = Argo(self._host, self._run_id).reason(nodes)
             if is_too_long:
                 why = f": {with_advice(name, reason)}" if reason else _UNKNOWN_WAIT
                 raise InputError(
                     f"{name} has not started within {self._start_seconds:.0f} s{why}; run {self._run_id} continues"
                 )
-            if reason:
+            if reason and reason != self._told.get(identity):
+                self._told[identity] = reason
                 self._say(f"{name}: waits; {with_advice(name, reason)}")

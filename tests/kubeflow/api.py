@@ -20,7 +20,7 @@ class Api:
     """`states` are a run's, one a question; `refuse` holds paths that are answered with a status of its own, `outages`
     those that first fail so many times with 503. `multi_user`: pipelines and experiments of a namespace are seen in it
     alone. `certificate`: a PEM file with certificate and key, for https. `manifest`: Argo's workflow of the run, which
-    the older API answers."""
+    the older API answers, or several, one a question."""
 
     url: str = ""
     token: str | None = None
@@ -34,7 +34,7 @@ class Api:
     experiments: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)  # by name, or by namespace/name
     versions: dict[str, str] = dataclasses.field(default_factory=dict)  # display name by id
     descriptions: dict[str, str] = dataclasses.field(default_factory=dict)  # of versions, by id
-    manifest: dict[str, Any] | None = None
+    manifest: dict[str, Any] | list[dict[str, Any]] | None = None
     uploads: list[str] = dataclasses.field(default_factory=list)
     runs: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     history: list[str] = dataclasses.field(default_factory=lambda: ["PENDING"])  # the run's states until now
@@ -52,7 +52,9 @@ class Api:
                 return 503, {"error": "the server restarts"}
         parts = path.strip("/").split("/")[2:]
         if path == "/apis/v1beta1/runs/r1" and self.manifest:
-            return 200, {"pipeline_runtime": {"workflow_manifest": json.dumps(self.manifest)}}
+            several = self.manifest if isinstance(self.manifest, list) else [self.manifest]
+            manifest = several.pop(0) if len(several) > 1 else several[0]
+            return 200, {"pipeline_runtime": {"workflow_manifest": json.dumps(manifest)}}
         if "v1beta1" in path:
             return 404, {"error": "there is no older API"}
         match (method, *parts):

@@ -221,6 +221,10 @@ def test_of_a_log_that_cannot_be_read_is_said_where_it_may_be(package):
         in output
     )
     assert f" logs {pod(executor('trainer'))} -c main" in output
+    noted = manifest({"(0).root(0).trainer(0).executor(0)": "kfp-launcher: Error (exit code 127)"})
+    with running_api(states=[("FAILED", STOPPED)], manifest=noted) as api:
+        output = run(package, api)[1]
+    assert f" logs {pod(executor('trainer'))} -c kfp-launcher\n" in output and "(exit code 127)" in output, output
 
 
 @pytest.mark.parametrize(
@@ -240,7 +244,8 @@ def test_of_a_log_that_cannot_be_read_is_said_where_it_may_be(package):
         ("epoch 1", "ImagePullBackOff: Back-off pulling image", "check kubeflow.image"),
         (
             "epoch 1",
-            "Unschedulable: 0/3 nodes are available: 3 Insufficient cpu.",
+            "Unschedulable: 0/3 nodes are available: 3 Insufficient cpu. preemption: 0/3 nodes are available: 3 No "
+            "preemption victims found for incoming pod.",
             "lower kubeflow.resources.Trainer, or",
         ),
         ("", "Error (exit code 137)", None),
@@ -546,6 +551,22 @@ def test_of_a_step_that_waits_for_a_minute_the_reason_is_said_once(package, monk
     with running_api(states=[waiting], manifest=noted) as api:
         ended = run(package, api, "--start-timeout", 0)
     one_line(*ended, "Trainer has not started within 0 s: Unschedulable: 0/3 nodes are available; lower kubeflow")
+
+
+def test_a_step_that_waits_for_another_reason_says_that_one_too(package, monkeypatch):
+    """A pod whose image cannot be pulled waits first for its containers."""
+    monkeypatch.setattr(submit, "WAIT_SECONDS", 0.0)
+    waiting = ("RUNNING", tasks(PREPARED | {"trainer": Ran("RUNNING", 90, 0, ("PENDING",))}))
+    node = "(0).root(0).trainer(0).executor(0)"
+    noted = [manifest({node: "PodInitializing"}), manifest({node: "ImagePullBackOff: Back-off pulling image"})]
+    with running_api(states=[waiting] * 4 + [("SUCCEEDED", DONE)], manifest=noted) as api:
+        code, output = run(package, api)
+    assert code == 0, output
+    assert [line for line in lines(output) if "waits" in line] == [
+        "Trainer: waits; PodInitializing",
+        "Trainer: waits; ImagePullBackOff: Back-off pulling image; check kubeflow.image, and that the cluster may pull "
+        "it",
+    ]
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
