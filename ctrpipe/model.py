@@ -65,6 +65,11 @@ class Predictions(Result):
     def __getitem__(self, task: str) -> np.ndarray:
         return self.tasks[task]
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """Returns `[N]` of a single task, else `[N, tasks]`: numpy and scikit-learn take predictions as they are."""
+        columns = list(self.tasks.values())
+        return np.array(columns[0] if len(columns) == 1 else np.stack(columns, axis=1), dtype)
+
     @in_one_line
     def to_pandas(self) -> "pd.DataFrame":
         """Returns the probabilities as a pandas DataFrame with one column per task and the index of the rows.
@@ -201,9 +206,16 @@ class Model:
         return named
 
     def _texts_of_others(self, columns: Mapping[str, Any]) -> dict[str, pa.Array | np.ndarray]:
-        """Returns the text columns with other values than texts, such as numbers, as the texts of a log."""
+        """Returns the text columns with other values than texts, such as numbers, as the texts of a log.
+
+        Vectors that are written as texts, as in a log, are read.
+        """
         texts = self._texts()
-        others = [name for name in columns if texts.get(name) and not _are_texts(columns[name])]
+        others = [
+            name
+            for name, values in columns.items()
+            if (not _are_texts(values) if texts.get(name) else name in texts and self._is_written_vector(name, values))
+        ]
         if not others:
             return {}
         values = [_arrow(columns[name], name) for name in others]
@@ -211,6 +223,14 @@ class Model:
             longest, shortest = (pick(values, key=len) for pick in (max, min))
             raise InputError(f"rows: {len(longest)} values of one column, {len(shortest)} of another; give each row's")
         return self._as_in_a_log(_with_texts_of_times(pa.table(values, others)), ROWS)
+
+    def _is_written_vector(self, name: str, values: Column) -> bool:
+        """Returns whether a column of vectors has texts, such as '0.1 0.2', in place of lists or an array."""
+        is_array = isinstance(values, pa.Array | pa.ChunkedArray)
+        is_text = _are_texts(values) and (
+            not pa.types.is_null(values.type) if is_array else any(isinstance(value, str | bytes) for value in values)
+        )
+        return is_text and isinstance(self._log_spec.inputs.get(name), Vector)
 
     def _as_in_a_log(self, table: pa.Table, source: str) -> dict[str, pa.Array | np.ndarray]:
         """Returns the columns of a table that the model reads, converted like those of a Parquet log.
@@ -227,7 +247,8 @@ class Model:
                 continue
             values = table[name].combine_chunks()
             if isinstance(feature := self._log_spec.inputs.get(name), Vector):
-                vectors = to_vectors(values, name, faults, feature, TextNumbers(infinite=True))
+                elements = values if is_list(values.type) else as_binary(values, name, source)
+                vectors = to_vectors(elements, name, faults, feature, TextNumbers(infinite=True))
                 columns[name] = vector_array(vectors)
                 continue
             if name in self._log_spec.weight_separators and is_pairs(values.type):
