@@ -226,11 +226,11 @@ class Model:
 
     def _is_written_vector(self, name: str, values: Column) -> bool:
         """Returns whether a column of vectors has texts, such as '0.1 0.2', in place of lists or an array."""
-        is_array = isinstance(values, pa.Array | pa.ChunkedArray)
-        is_text = _are_texts(values) and (
-            not pa.types.is_null(values.type) if is_array else any(isinstance(value, str | bytes) for value in values)
-        )
-        return is_text and isinstance(self._log_spec.inputs.get(name), Vector)
+        if not isinstance(self._log_spec.inputs.get(name), Vector) or not _are_texts(values):
+            return False
+        if isinstance(values, pa.Array | pa.ChunkedArray):
+            return not pa.types.is_null(values.type)
+        return any(isinstance(value, str | bytes) for value in values)
 
     def _as_in_a_log(self, table: pa.Table, source: str) -> dict[str, pa.Array | np.ndarray]:
         """Returns the columns of a table that the model reads, converted like those of a Parquet log.
@@ -465,6 +465,8 @@ def _text(value: Any, name: str, row: int) -> bytes | None:
 
 def _columns(rows: Any) -> Inputs:
     """Converts any input of `predict` to columns."""
+    if hasattr(rows, "iloc") and not hasattr(rows, "columns"):
+        raise InputError("rows: a Series is one row or one column; give a DataFrame, as frame.iloc[[0]] for a row")
     if is_frame(rows):
         return _with_texts_of_times(table_of(rows))
     if isinstance(rows, Mapping):

@@ -140,7 +140,7 @@ def _calibration(columns: Columns) -> Chart:
     lines = []
     highest = 0.0
     clicks, others = metrics.class_weights(columns["label"], columns["weight"])
-    rarer = min(np.count_nonzero(clicks), np.count_nonzero(others))
+    rarer = min(int(np.count_nonzero(clicks)), int(np.count_nonzero(others)))
     groups = min(max(rarer // CLICKS_OF_GROUP, FEWEST_GROUPS), metrics.ECE_BINS)
     for name, probability in _models(columns):
         bins = metrics.reliability(columns["label"], probability, columns["weight"], groups)

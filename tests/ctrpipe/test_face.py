@@ -235,6 +235,8 @@ def test_columns_without_a_value_are_missing_in_every_row(run):
 
 def test_predictions_show_their_first_rows():
     predictions = ctrpipe.Predictions({"ctr": np.full(11, 0.25, np.float32), "a<b": np.zeros(11, np.float32)})
+    assert np.asarray(predictions).shape == (11, 2)
+    np.testing.assert_array_equal(np.asarray(ctrpipe.Predictions({"ctr": np.arange(3.0)})), [0, 1, 2])
     assert len(predictions) == 11 and repr(predictions).splitlines()[1] == "0    0.2500  0.0000"
     assert repr(predictions).endswith("\n... 11 rows") and predictions.to_pandas()["ctr"].tolist() == [0.25] * 11
     page = predictions._repr_html_()
