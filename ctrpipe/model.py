@@ -233,9 +233,16 @@ class Model:
         return named
 
     def _texts_of_others(self, columns: Mapping[str, Any]) -> dict[str, pa.Array | np.ndarray]:
-        """Returns the text columns with other values than texts, such as numbers, as the texts of a log."""
+        """Returns the text columns with other values than texts, such as numbers, as the texts of a log.
+
+        Vectors that are written as texts, as in a log, are read.
+        """
         texts = self._texts()
-        others = [name for name in columns if texts.get(name) and not _are_texts(columns[name])]
+        others = [
+            name
+            for name, values in columns.items()
+            if (not _are_texts(values) if texts.get(name) else name in texts and self._is_written_vector(name, values))
+        ]
         if not others:
             return {}
         values = [_arrow(columns[name], name) for name in others]
@@ -243,6 +250,14 @@ class Model:
             longest, shortest = (pick(values, key=len) for pick in (max, min))
             raise InputError(f"rows: {len(longest)} values of one column, {len(shortest)} of another; give each row's")
         return self._as_in_a_log(_with_texts_of_times(pa.table(values, others)), ROWS)
+
+    def _is_written_vector(self, name: str, values: Column) -> bool:
+        """Returns whether a column of vectors has texts, such as '0.1 0.2', in place of lists or an array."""
+        if not isinstance(self._log_spec.inputs.get(name), Vector) or not _are_texts(values):
+            return False
+        if isinstance(values, pa.Array | pa.ChunkedArray):
+            return not pa.types.is_null(values.type)
+        return any(isinstance(value, str | bytes) for value in values)
 
     def _as_in_a_log(self, table: pa.Table, source: str) -> dict[str, pa.Array | np.ndarray]:
         """Returns the columns of a table that the model reads, converted like those of a Parquet log.
@@ -259,7 +274,8 @@ class Model:
                 continue
             values = table[name].combine_chunks()
             if isinstance(feature := self._log_spec.inputs.get(name), Vector):
-                vectors = to_vectors(values, name, faults, feature, TextNumbers(infinite=True))
+                elements = values if is_list(values.type) else as_binary(values, name, source)
+                vectors = to_vectors(elements, name, faults, feature, TextNumbers(infinite=True))
                 columns[name] = vector_array(vectors)
                 continue
             if name in self._log_spec.weight_separators and is_pairs(values.type):

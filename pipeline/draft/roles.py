@@ -103,8 +103,8 @@ def is_split_marker(name: str, values: Sequence[str]) -> bool:
 
 
 def is_outcome(name: str) -> bool:
-    """Returns whether a name is one of what follows an impression, as clicked, is_booked or label_order."""
-    return _OTHER_LABEL.fullmatch(name) is not None
+    """Returns whether a name is one of what follows an impression, as clicked, is_booked or outcome.order."""
+    return _OTHER_LABEL.fullmatch(name.rsplit(".", 1)[-1]) is not None
 
 
 def may_be_weight(name: str, values: Sequence[str]) -> bool:

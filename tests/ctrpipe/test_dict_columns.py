@@ -5,6 +5,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
+from ctrpipe.common.errors import InputError
 from ctrpipe.data import table_of
 from ctrpipe.model import _arrow, _columns, _text
 from ctrpipe.transforms.log.values import as_binary
@@ -42,3 +43,10 @@ def test_ids_of_unsigned_64_bits_are_their_digits():
 
 def test_a_float_among_texts_has_its_own_shortest_text():
     assert _text(np.float32(0.4), "c", 0) == b"0.4"
+
+
+def test_a_row_of_a_dataframe_is_refused_with_what_to_give():
+    frame = pd.DataFrame({"a": [1, 2], "b": ["x", "y"]})
+    with pytest.raises(InputError, match=r"such as frame.iloc\[\[0\]\]$"):
+        _columns(frame.iloc[0])
+    assert _columns(frame.iloc[[0]]).num_rows == 1

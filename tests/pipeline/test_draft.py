@@ -228,6 +228,7 @@ def test_ratings_have_a_threshold_and_a_split_by_time(tmp_path):
         (("is_mobile", "age", "vip", "paid_off"), "paid_off", "is it the label, or vip (--label)?"),
         (("vip", "age", "was_booked"), "was_booked", ""),
         (("age", "vip", "clicked"), "clicked", ""),
+        (("age", "vip", "outcome.click"), "outcome.click", ""),
     ],
 )
 def test_a_label_is_sought_by_its_name_then_at_an_end_and_asked_about(tmp_path, columns, label, asked):

@@ -179,10 +179,19 @@ def test_every_way_to_ask_gives_numpys_probability(version, server, log, tmp_pat
     answers["python"] = model.predict({**lists, "tags": TEXTS})["ctr"]
     maps = pa.array([row or None for row in LISTS], pa.map_(pa.string(), pa.float64()))
     answers["frame"] = model.predict(pa.table({**lists, "tags": maps}))["ctr"]
+    separators = {"image vector": SPEC.inputs["image vector"].separator, "v": SPEC.inputs["v"].separator}  # type: ignore[union-attr]
+    written = {
+        name: [row and sign.join(map(repr, row)) for row in lists[name]]  # type: ignore[union-attr]
+        for name, sign in separators.items()
+    }
+    as_texts = {**lists, **written, "tags": TEXTS}
+    answers["texts"] = model.predict(as_texts)["ctr"]
+    large = {name: pa.array(values, pa.large_string()) for name, values in as_texts.items()}  # as pandas has them
+    answers["large texts"] = np.asarray(model.predict(pa.table(large)))
     model.close()
     for way, found in answers.items():
         np.testing.assert_allclose(found, expected, atol=2e-6, err_msg=way)
-    for way in ("grpc", "score", "packed", "python", "frame"):
+    for way in ("grpc", "score", "packed", "python", "frame", "texts", "large texts"):
         np.testing.assert_array_equal(answers[way], answers["rest"], err_msg=way)
     # A linear model adds up to its columns.
     units = np.nan_to_num(SECOND / np.linalg.norm(SECOND, axis=1, keepdims=True))
