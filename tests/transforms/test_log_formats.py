@@ -21,6 +21,7 @@ from ctrpipe.transforms.log.formats.registry import FORMATS
 from ctrpipe.transforms.log.ingest import ingest
 from ctrpipe.transforms.log.payload import payload_files, read_payload
 from ctrpipe.transforms.log.readers import LogReader, plan
+from ctrpipe.transforms.log.sample import read_sample
 from ctrpipe.transforms.log.spec import FORMAT_NAMES, LogSpec
 from ctrpipe.transforms.log.split import SPLITS
 
@@ -375,3 +376,13 @@ def test_a_type_of_parquet_that_is_not_read_is_named_with_its_column(tmp_path, v
     pa.parquet.write_table(pa.table({"y": [1, 0], "tags": values}), tmp_path / "log.parquet")
     with pytest.raises(InputError, match=rf"column tags of type {kind}.* cannot be read .*; write "):
         read(tmp_path / "log.parquet", spec(FEATURES[2:], format="parquet"))
+
+
+@pytest.mark.parametrize(("values", "said"), [("2026-11-01", ()), ("2026-11-02", ("2026-11-02", "2026-11-01"))])
+def test_a_column_that_its_folder_hides_is_said_where_the_values_differ(tmp_path, values, said):
+    folder = tmp_path / "day=2026-11-01"
+    folder.mkdir()
+    (folder / "log.csv").write_text(f"click,day\n1,{values}\n0,{values}\n")
+    sample = read_sample(str(folder / "log.csv"))
+    assert sample.columns["day"] == ["2026-11-01"] * 2
+    assert len(sample.unsure) == bool(said) and all(word in sample.unsure[0] for word in said)

@@ -116,8 +116,27 @@ def read_sample(path: str, delimiter: str | None = None) -> LogSample:
     if not said:
         return sample
     folders = {column: [(value or b"").decode("utf-8", "replace")] * sample.rows for column, value in said.items()}
+    hidden = [
+        _hidden_by_folder(name, sample.columns[name], values[0])
+        for name, values in folders.items()
+        if name in sample.columns
+    ]
     return dataclasses.replace(
-        sample, data={**sample.data, "partitions": list(said)}, columns={**sample.columns, **folders}
+        sample,
+        data={**sample.data, "partitions": list(said)},
+        columns={**sample.columns, **folders},
+        unsure=(*sample.unsure, *filter(None, hidden)),
+    )
+
+
+def _hidden_by_folder(column: str, values: Sequence[str], of_folder: str) -> str:
+    """Returns that a file has other values of a column than its folder's name; "" where it has the same."""
+    other = next((value for value in values if value != of_folder), None)
+    if other is None:
+        return ""
+    return (
+        f"{column}: '{excerpt(other)}' in the file, and '{excerpt(of_folder)}' by the name of its folder, which is what is "
+        "read. For the file's own values take it out of data.partitions."
     )
 
 
