@@ -135,8 +135,8 @@ def _hidden_by_folder(column: str, values: Sequence[str], of_folder: str) -> str
     if other is None:
         return ""
     return (
-        f"{column}: '{excerpt(other)}' in the file, and '{excerpt(of_folder)}' by the name of its folder, which is what is "
-        "read. For the file's own values take it out of data.partitions."
+        f"{column}: '{excerpt(other)}' in the file, and '{excerpt(of_folder)}' by the name of its folder, which is "
+        "what is read. For the file's own values take it out of data.partitions."
     )
 
 
