@@ -398,7 +398,7 @@ class _Waits:
     """The tasks of a run that wait for their start.
 
     Attributes:
-        is_compressed: Whether they seemed to wait because Argo has compressed the nodes, of which Kubeflow says no more.
+        is_compressed: Whether they seemed to wait because Argo has compressed the nodes, which Kubeflow does not read.
     """
 
     def __init__(self, host: Host, run_id: str, say: Callable[[str], None], start_seconds: float):
