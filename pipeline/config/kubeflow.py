@@ -120,7 +120,7 @@ class Resources(Section):
     """Taints of nodes on which the step may run all the same."""
     retries: int = pydantic.Field(0, ge=0, le=1000, examples=[2])
     """Number of retries of the step: on Kubeflow Pipelines 2.17 as it is shipped, after the loss of its pod alone, not
-    after an error or want of memory. The step Verdict is never retried."""
+    after an error, want of memory or an eviction. The step Verdict is never retried."""
     timeout: int | None = pydantic.Field(None, ge=1, le=2**31 - 1, examples=[86400])
     """Seconds after which the step's container is stopped; null: no limit. Vertex AI ignores it."""
 

@@ -1,9 +1,13 @@
 """Why a step on Kubeflow has failed or does not start: the end of its log, and the reason that Argo has noted."""
 
+import base64
 import dataclasses
+import datetime
+import gzip
 import json
 import re
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import urllib3
@@ -50,17 +54,55 @@ class Cause:
     reason: str = ""
 
 
+# Kubeflow's state by Argo's phase. It says none of a node that was left out.
+_STATES = {
+    "Pending": "PENDING",
+    "Running": "RUNNING",
+    "Succeeded": "SUCCEEDED",
+    "Skipped": "SKIPPED",
+    "Failed": "FAILED",
+    "Error": "FAILED",
+}
+
+
 class Argo:
-    """What Argo has noted of a run's nodes. Only Kubeflow's older API answers it, and it may be absent."""
+    """What Argo has noted of a run's nodes. Only Kubeflow's older API answers it, and it may be absent.
+
+    Attributes:
+        is_compressed: Whether Argo has compressed the nodes, as it does where the workflow has more than 1 MB. Kubeflow
+            2.17 does not read them then: the run's tasks stay what they were.
+    """
 
     def __init__(self, host: Host, run_id: str):
         self._nodes: dict[str, Any] = {}
+        self.is_compressed = False
         try:
             answer = host.get(f"/apis/v1beta1/runs/{run_id}", urllib3.Retry(1))
             manifest = json.loads(answer.json()["pipeline_runtime"]["workflow_manifest"])
-            self._nodes = manifest["status"]["nodes"] or {}
-        except (urllib3.exceptions.HTTPError, OSError, ValueError, KeyError, TypeError):
+            status = manifest["status"]
+            if compressed := status.get("compressedNodes"):
+                self._nodes = json.loads(gzip.decompress(base64.b64decode(compressed)))
+                self.is_compressed = True
+            else:
+                self._nodes = status["nodes"] or {}
+        except (urllib3.exceptions.HTTPError, OSError, EOFError, ValueError, KeyError, TypeError):
             return
+
+    def run(self) -> Any:
+        """Returns the nodes as the tasks of a run, in the form of Kubeflow's API."""
+        tasks = [
+            SimpleNamespace(
+                task_id=identity,
+                display_name=node["displayName"],
+                pod_name="",
+                state=_STATES.get(node.get("phase")),
+                start_time=_time(node.get("startedAt")),
+                end_time=_time(node.get("finishedAt")),
+                child_tasks=[SimpleNamespace(pod_name=child) for child in node.get("children") or ()],
+            )
+            for identity, node in self._nodes.items()
+        ]
+        return SimpleNamespace(run_details=SimpleNamespace(task_details=tasks))
 
     def reason(self, nodes: Iterable[str]) -> str:
         """Returns the first message of these nodes that is more specific than "a container ended with an error"."""
@@ -101,6 +143,10 @@ def tell_causes(host: Host, run_id: str, steps: list[Step], say: Callable[[str],
             say(f"{step.name}: {reason if step.driver else with_advice(step.container or step.name, reason)}")
         causes[step.name] = Cause(pod_log[1] if pod_log else None, reason)
     return causes
+
+
+def _time(text: str | None) -> datetime.datetime | None:
+    return datetime.datetime.fromisoformat(text) if text else None
 
 
 def with_advice(name: str, reason: str) -> str:

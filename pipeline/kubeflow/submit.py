@@ -318,6 +318,10 @@ def follow(
         with as_input_errors(host, f"; run {run_id} continues"):
             run = _ask(client, run_id, seconds)
         tasks = RunSteps(run, package.steps, package.loops)
+        if waits.is_compressed or (run.state in ENDED and not tasks.is_settled()):
+            argo = Argo(host, run_id)
+            if argo.is_compressed:
+                tasks = RunSteps(argo.run(), package.steps, package.loops)
         steps = tasks.steps()
         is_terminated = _is_terminated(run)
         for step in steps:
@@ -391,7 +395,11 @@ def _ask(client: kfp.Client, run_id: str, seconds: float) -> Any:
 
 
 class _Waits:
-    """The tasks of a run that wait for their start."""
+    """The tasks of a run that wait for their start.
+
+    Attributes:
+        is_compressed: Whether they seemed to wait because Argo has compressed the nodes, which Kubeflow does not read.
+    """
 
     def __init__(self, host: Host, run_id: str, say: Callable[[str], None], start_seconds: float):
         self._host = host
@@ -401,6 +409,7 @@ class _Waits:
         self._since: dict[str, float] = {}  # the time since which each id is pending
         self._asked: dict[str, float] = {}  # the time of the last question for each id's reason
         self._told: dict[str, str] = {}  # the last reason that was told of each id
+        self.is_compressed = False
 
     def check(self, state: str, tasks: RunSteps) -> None:
         """Reports why a task waits, if it has waited for WAIT_SECONDS and Argo has a reason, and another one later.
@@ -421,7 +430,11 @@ class _Waits:
             if not is_too_long and now - self._asked.get(identity, self._since[identity]) < WAIT_SECONDS:
                 continue
             self._asked[identity] = now
-            reason = Argo(self._host, self._run_id).reason(nodes)
+            argo = Argo(self._host, self._run_id)
+            if argo.is_compressed and not self.is_compressed:
+                self.is_compressed = True
+                return
+            reason = argo.reason(nodes)
             if is_too_long:
                 why = f": {with_advice(name, reason)}" if reason else _UNKNOWN_WAIT
                 raise InputError(

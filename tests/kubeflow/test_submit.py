@@ -15,7 +15,7 @@ from ctrpipe.pipeline.kubeflow.cron import read_cron
 from ctrpipe.pipeline.kubeflow.run_steps import node_id
 from tests.e2e.small_run import call, one_line
 from tests.kubeflow.api import running_api
-from tests.kubeflow.argo import WORKFLOW, Ran, argo_id, clock, manifest, tasks
+from tests.kubeflow.argo import WORKFLOW, Ran, argo_id, clock, compressed, manifest, tasks
 
 STEPS = {"prepare": "Prepare", "logexamplegen": "LogExampleGen", "trainer": "Trainer"}
 STEPS |= {"trainer-baseline": "Trainer.baseline", "report": "Report", "verdict": "Verdict"}
@@ -327,6 +327,26 @@ def test_a_driver_that_fails_is_no_advice_about_the_steps_memory(package):
         code, output = run(package, api)
     assert code == 3 and "Trainer: failed after 0 s, in its driver" in lines(output)
     assert "KFP driver: cannot connect" in output and "OOMKilled" in output and "kubeflow.resources" not in output
+
+
+def test_where_argo_has_compressed_the_nodes_they_are_read_in_place_of_the_tasks(package, monkeypatch):
+    """Kubeflow 2.17 sets the state of such a run alone, and its tasks stay what they were."""
+    logs = {pod(executor("verdict")): "ctrpipe: blocked by a gate"}
+    stale = tasks(JUDGED | {"report": Ran("RUNNING", 300, 0, ("PENDING",)), "verdict": None})
+    with running_api(states=[("FAILED", stale)], logs=logs, manifest=compressed(tasks(JUDGED))) as api:
+        code, output = run(package, api)
+    assert code == 1 and "Verdict: failed after 49 s" in lines(output), output
+    assert "Report: succeeded in 90 s" in lines(output) and "blocked by a gate" in output
+    with running_api(states=[("SUCCEEDED", stale)], manifest=compressed(DONE)) as api:
+        code, output = run(package, api)
+    assert code == 0 and "Verdict: succeeded in 49 s" in lines(output), output
+    # While the run is under way, a stale task is not one that never starts.
+    monkeypatch.setattr(submit, "WAIT_SECONDS", 0.0)
+    under_way = compressed(tasks(JUDGED | {"verdict": Ran("RUNNING", 400, 0, ("RUNNING",))}))
+    states = [("RUNNING", stale), ("RUNNING", stale), ("SUCCEEDED", stale)]
+    with running_api(states=states, manifest=[under_way, under_way, compressed(DONE)]) as api:
+        code, output = run(package, api, "--start-timeout", 0)
+    assert code == 0 and "Report: succeeded in 90 s" in lines(output) and "has not started" not in output, output
 
 
 def test_the_runs_state_comes_before_that_of_its_tasks(package):
