@@ -14,13 +14,6 @@ from collections.abc import Iterator
 from ctrpipe.common.packages import PACKAGE, code_files
 
 ROOT = pathlib.Path(__file__).parents[2]  # the folder that contains ctrpipe/, which links to pipeline/
-# The code that trained weights depend on: training, warm start, and the stages that make the training rows.
-TRAINING = (
-    "ctrpipe.pipeline.training.train",
-    "ctrpipe.pipeline.training.parent",
-    "ctrpipe.pipeline.components.log_example_gen",
-    "ctrpipe.pipeline.components.log_transform",
-)
 
 
 def code_version() -> str:

@@ -14,6 +14,7 @@ from ctrpipe.common import foreign
 from ctrpipe.common.code_version import stage_version
 from ctrpipe.common.errors import InputError
 
+GATE = "hook"  # the kind of a gate of a package, in the gate table
 # By kind: what one is called in a message.
 KINDS = {
     "models": "model",

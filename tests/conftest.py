@@ -19,6 +19,7 @@ from collections.abc import Generator
 
 import pytest
 
+from ctrpipe.common import foreign
 from ctrpipe.common.libraries import import_tensorflow, importing_tfx
 from tests.warm_processes import fork_server
 
@@ -44,6 +45,12 @@ def real_data() -> pathlib.Path:
     if not folder.is_dir():
         pytest.skip("the folder of real logs (../shared/data) is not here")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def _no_code_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forgets after a test whose hooks and models it called: those of `tests` are others' code from then on."""
+    monkeypatch.setattr(foreign, "_called", set())
 
 
 _COLLECTED = pytest.StashKey[list[pytest.Item]]()

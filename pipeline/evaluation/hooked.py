@@ -11,10 +11,9 @@ import numpy as np
 
 from ctrpipe.common import hooks
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.hooks import GATE
 from ctrpipe.pipeline.evaluation.gates import gate_row
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
-
-GATE = "hook"  # the kind of a gate of a package, in the gate table
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ctrpipe.common.hooks import GATE
 from ctrpipe.pipeline.config import RunConfig
-from ctrpipe.pipeline.evaluation.hooked import GATE
 
 EARLY = 1 / 3  # of the evaluations: a best evaluation before this fraction is a sign of overfitting
 REGULARISE = (

@@ -6,10 +6,11 @@ import pathlib
 from typing import TYPE_CHECKING, Any
 
 from ctrpipe.common import hooks, stores
-from ctrpipe.common.code_version import TRAINING, stage_version
+from ctrpipe.common.code_version import stage_version
 from ctrpipe.common.fingerprints import fingerprint
 from ctrpipe.models.base.registry import source_of
 from ctrpipe.pipeline.config import Model, Monitoring, RunConfig, Training
+from ctrpipe.pipeline.training.code import TRAINING
 from ctrpipe.serving.layout import Asset, asset_path, versions
 from ctrpipe.transforms.log.described_files import describe_file, fingerprint_files, states_of
 from ctrpipe.transforms.log.files import FileState, find_files

@@ -7,10 +7,10 @@ from typing import Any
 
 from ctrpipe.common.command_lines import command_name
 from ctrpipe.common.files import write_text
+from ctrpipe.common.hooks import GATE
 from ctrpipe.common.stores import is_url
 from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.config.evaluation import Gates
-from ctrpipe.pipeline.evaluation.hooked import GATE
 from ctrpipe.serving.predict_body import predict_body
 from ctrpipe.transforms.log.raw_arrays import raw_arrays
 from ctrpipe.transforms.log.readers import LogReader

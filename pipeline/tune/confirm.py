@@ -10,7 +10,7 @@ import pathlib
 import shutil
 from typing import Any
 
-from ctrpipe.common.code_version import TRAINING, stage_version
+from ctrpipe.common.code_version import stage_version
 from ctrpipe.common.errors import NotFiniteError
 from ctrpipe.common.files import write_json
 from ctrpipe.common.fingerprints import fingerprint
@@ -21,6 +21,7 @@ from ctrpipe.pipeline.compare.sides import BETTER
 from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, read_scored, write_scored
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
+from ctrpipe.pipeline.training.code import TRAINING
 from ctrpipe.pipeline.tune.plan import TunePlan
 from ctrpipe.pipeline.tune.study import Study
 

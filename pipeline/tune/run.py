@@ -17,7 +17,7 @@ from typing import Any
 
 import optuna
 
-from ctrpipe.common.code_version import TRAINING, stage_version
+from ctrpipe.common.code_version import stage_version
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.fingerprints import fingerprint
 from ctrpipe.common.libraries import load_tensorflow
@@ -30,6 +30,7 @@ from ctrpipe.pipeline.run.run import transform
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.sweep.plan import value_text
 from ctrpipe.pipeline.sweep.summary import show
+from ctrpipe.pipeline.training.code import TRAINING
 from ctrpipe.pipeline.training.progress import measured
 from ctrpipe.pipeline.tune import workers
 from ctrpipe.pipeline.tune.plan import TunePlan

@@ -8,8 +8,9 @@ import sys
 import pytest
 
 from ctrpipe.common import code_version as versions
-from ctrpipe.common.code_version import TRAINING, code_version, imported, stage_version
+from ctrpipe.common.code_version import code_version, imported, stage_version
 from ctrpipe.common.packages import PARTS
+from ctrpipe.pipeline.training.code import TRAINING
 
 ROOT = pathlib.Path(__file__).parents[2]
 COMPONENTS = {

@@ -49,7 +49,6 @@ def test_a_failure_of_others_code_is_no_defect_of_ctrpipe(tmp_path, monkeypatch)
     assert explained(ValueError("x\ny")) == (f"{said}it out", MISTAKE)
     assert "(SystemExit: 0)" in explained(SystemExit(0))[0]
     assert explain(KeyError("x"))[1] == FAILED
-    foreign._called.discard("code_of_others")
 
 
 def test_a_package_that_is_not_installed_is_a_mistake_and_a_module_of_our_own_a_defect():
