@@ -18,6 +18,8 @@ from ctrpipe.transforms.log.readers import LogReader
 REQUEST = "request.json"  # in the run's folder
 PORT = 8501
 
+_OTHER_KINDS = ("drift", "change", "slice", GATE)  # of gates that are no limit of a metric
+
 
 def write_request(config: RunConfig, files: Sequence[str], output: pathlib.Path) -> None:
     """Writes the first good row of a run's log to OUTPUT/request.json, as the body of a predict request.
@@ -104,11 +106,12 @@ def lifted(gates: Sequence[Mapping[str, Any]], configured: Gates) -> list[str]:
 
 def _is_of_number(gate: Mapping[str, Any]) -> bool:
     """Returns whether a gate limits a task that predicts a number, as `seconds mae`."""
-    return gate["kind"] not in ("drift", "change", "slice", GATE) and " " in gate["metric"]
+    return gate["kind"] not in _OTHER_KINDS and " " in gate["metric"]
 
 
 def _key(gate: Mapping[str, Any]) -> str:
-    return "" if gate["kind"] in ("drift", "change", "slice") and gate["metric"] != "ecs" else str(gate["metric"])
+    """Returns the key of a limit in `gates`; "" for a gate that has none of its own."""
+    return "" if gate["kind"] in _OTHER_KINDS and gate["metric"] != "ecs" else str(gate["metric"])
 
 
 def _numbers_lifted(failed: Sequence[tuple[str, ...]], configured: Gates) -> list[str]:

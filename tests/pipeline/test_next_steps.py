@@ -115,6 +115,11 @@ SLICED = {"slices": ["shop"], "max_error": 0.1}
             ['gates.numbers={"s": {"mae": {"max": 3.0}, "r2": {"min": 0.0}}}'],
         ),
         (
+            [("s mae", "hook"), ("t rmse", "limit")],
+            {"numbers": NUMBERS},
+            ["hooks.gates=[]", 'gates.numbers={"s": {"mae": {"max": 3.0}, "r2": {"min": 0.0}}}'],
+        ),
+        (
             [("s r2", "limit"), ("t rmse", "limit"), ("s mae", "limit")],
             {"numbers": NUMBERS},
             ["gates.numbers={}"],

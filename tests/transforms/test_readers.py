@@ -545,6 +545,8 @@ def test_a_folder_is_its_files_unless_it_has_folders_too(tmp_path):
     for name in ("day_2.csv", "day_10.csv"):
         (tmp_path / name).unlink()
     assert find_files([str(tmp_path)]) == [str(tmp_path / "day=3" / "part.csv")]
+    (tmp_path / "day=3").rename(tmp_path / "_part=1")
+    assert find_files([str(tmp_path)]) == [str(tmp_path / "_part=1" / "part.csv")]
     (tmp_path / "_delta_log").mkdir()
     with pytest.raises(InputError, match=f"a Delta table, whose files hold removed rows too; write delta:{tmp_path}"):
         find_files([str(tmp_path)])

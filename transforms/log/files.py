@@ -134,16 +134,13 @@ def files_of_folder(folder: str) -> list[str]:
     """
     files, folders = _inside(folder)
     name = excerpt(folder.rstrip("/"))
-    folders = [each for each in folders if not _name(each).startswith((".", "_"))]
-    keyed = [each for each in folders if "=" in _name(each)]
+    keyed = [each for each in folders if "=" in stores.name_of(each)]
     others = [*files, *(each for each in folders if each not in keyed)]
     if keyed and others:
-        raise InputError(
-            f"{name}: a folder with {excerpt(_name(others[0]))} beside {excerpt(_name(keyed[0]))}; name its files, "
-            f"as in '{name}/*=*/*'"
-        )
+        other, partition = (excerpt(stores.name_of(each[0])) for each in (others, keyed))
+        raise InputError(f"{name}: a folder with {other} beside {partition}; name its files, as in '{name}/*=*/*'")
     if folders and not keyed:
-        inner = excerpt(_name(folders[0]))
+        inner = excerpt(stores.name_of(folders[0]))
         raise InputError(f"{name}: a folder with the folder {inner} in it; name its files, as in '{name}/**/*'")
     found = files_below(folder, "*=*/**/*") if keyed else files
     if not found:
@@ -152,18 +149,14 @@ def files_of_folder(folder: str) -> list[str]:
 
 
 def _inside(folder: str) -> tuple[list[str], list[str]]:
-    """Returns the paths of the files and of the folders in a folder; of files without those that a log leaves out."""
+    """Returns the paths of the files and of the folders in a folder, without hidden ones."""
     if stores.is_url(folder):
         listed = [(url, size is None) for url, size in stores.objects_below(folder, recursive=False)]
     else:
         listed = [(str(path), path.is_dir()) for path in pathlib.Path(folder).iterdir()]
     listed.sort(key=lambda each: by_number(each[0]))
-    files = [path for path, is_dir in listed if not is_dir and not _name(path).startswith((".", "_"))]
-    return files, [path for path, is_dir in listed if is_dir]
-
-
-def _name(path: str) -> str:
-    return path.rstrip("/").rpartition("/")[2]
+    shown = [(path, is_dir) for path, is_dir in listed if not stores.is_hidden([stores.name_of(path)])]
+    return [path for path, is_dir in shown if not is_dir], [path for path, is_dir in shown if is_dir]
 
 
 def partition_values(path: str) -> dict[str, bytes | None]:
