@@ -175,6 +175,11 @@ class Training(Section):
     """Number of steps in which the learning rate rises to `learning_rate`. It then decays with the inverse square root
     of the step, as in the Transformer paper; 0: no schedule.
     """
+    decay: Literal["plateau", "cosine"] = "plateau"
+    """How the learning rate falls. `plateau`: where `monitor` stops improving, as the key `plateau` says. `cosine`:
+    along half a cosine from `learning_rate` to 0 over all `epochs`, one value for the steps between two evaluations;
+    the key `plateau` has then no effect.
+    """
     encoder_rate: float = pydantic.Field(1.0, ge=0)
     """Multiplier on the learning rate of the text encoder and pooler; 0 freezes their weights.
 
@@ -386,6 +391,10 @@ class Training(Section):
             raise ValueError("xla is for backend tensorflow: JAX compiles every step; remove it")
         if self.shard_tables and (self.backend != "jax" or self.distribution not in ("auto", "mirrored")):
             raise ValueError("shard_tables needs backend jax and distribution auto or mirrored")
+        if self.decay == "cosine" and self.warmup_steps:
+            raise ValueError(
+                "decay: cosine and warmup_steps are two schedules of the learning rate; remove one"
+            )
         if self.table_l2 and self.optimizer not in ("adam", "lbfgs"):
             raise ValueError(f"table_l2 needs optimizer adam: {self.optimizer} updates only the rows of a batch")
         if self.optimizer == "lbfgs" and (self.warm_start or self.fake_negative_weighting):

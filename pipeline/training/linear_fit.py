@@ -77,16 +77,18 @@ class LinearRows:
     Args:
         files: Globs of packed files.
         feature_map: The description of the packed tensors.
+        every: 1 for all rows, 2 for every second block of them, and so on.
     """
 
-    def __init__(self, files: list[str], feature_map: FeatureMap):
+    def __init__(self, files: list[str], feature_map: FeatureMap, every: int = 1):
         self.feature_map = feature_map
         self._reader = packed_reader(files, feature_map, _BLOCK_ROWS, weighted=True)
-        self.count = self._reader.rows
+        self._every, rows = every, self._reader.rows
+        self.count = sum(min(_BLOCK_ROWS, rows - first) for first in range(0, rows, every * _BLOCK_ROWS))
         self._means, self._deviations, self.mean_weight = self._moments()
         self._announce_if_due = throttled_announce()
         is_small = 12 * self.count * (feature_map.total_slots + feature_map.dense_width) <= _MOST_BYTES
-        self._kept = [self._block(*numbered) for numbered in enumerate(self._reader)] if is_small else None
+        self._kept = list(self._read()) if is_small else None
 
     @property
     def is_small(self) -> bool:
@@ -94,16 +96,18 @@ class LinearRows:
         return self._kept is not None
 
     def blocks(self) -> Iterator[_Block]:
-        """Yields all rows in the order of the log."""
-        if self._kept is not None:
-            yield from self._kept
-        else:
-            yield from (self._block(number, batch) for number, batch in enumerate(self._reader))
+        """Yields the rows in the order of the log."""
+        yield from self._read() if self._kept is None else self._kept
 
     def batches(self) -> Iterator[tuple[np.ndarray, Batch]]:
-        """Yields the packed rows in the order of the log: the cross-validation fold of each row, and the batch."""
+        """Yields all packed rows in the order of the log: the cross-validation fold of each row, and the batch."""
         for number, batch in enumerate(self._reader):
             yield _folds(number, len(batch[1])), batch
+
+    def _read(self) -> Iterator[_Block]:
+        for number, batch in enumerate(self._reader):
+            if number % self._every == 0:
+                yield self._block(number, batch)
 
     def fit(
         self,
@@ -223,9 +227,10 @@ class LinearRows:
             if width:
                 dense = read["dense"].astype(np.float64)
                 sums, squares = sums + dense.sum(axis=0), squares + (dense**2).sum(axis=0)
-        means = sums / self.count
-        deviations = np.sqrt(np.maximum(squares / self.count - means**2, 0))
-        return means, np.where(deviations > 1e-6 * np.maximum(np.abs(means), 1), deviations, 1.0), weight / self.count
+        rows = self._reader.rows
+        means = sums / rows
+        deviations = np.sqrt(np.maximum(squares / rows - means**2, 0))
+        return means, np.where(deviations > 1e-6 * np.maximum(np.abs(means), 1), deviations, 1.0), weight / rows
 
     def _block(self, number: int, batch: Batch) -> _Block:
         inputs, labels = batch

@@ -47,6 +47,8 @@ class Progress:
         value = value if training.monitor == "log_loss" else -value
         self.evaluations.append(numbers)
         self.evaluation += 1
+        if training.decay == "cosine":
+            self.learning_rate = cosine_rate(training, self.evaluation)
         if value < self.best_value:
             self.best, self.best_value = len(self.evaluations) - 1, value
             self.waited = self.plateau_waited = 0
@@ -55,9 +57,28 @@ class Progress:
         self.plateau_waited += 1
         if self.waited >= training.patience:
             self.stopped = f"{training.monitor} did not improve for {training.patience} evaluations"
-        elif training.plateau and self.plateau_waited >= training.plateau.patience:
+        elif training.decay == "plateau" and training.plateau and self.plateau_waited >= training.plateau.patience:
             lowered = max(self.learning_rate * training.plateau.factor, training.plateau.minimum)
             self.learning_rate, self.plateau_waited = lowered, 0
+
+
+def first_rate(training: Training) -> float:
+    """Returns the learning rate of the steps before the first evaluation."""
+    return cosine_rate(training, 0) if training.decay == "cosine" else training.learning_rate
+
+
+def cosine_rate(training: Training, evaluation: int) -> float:
+    """Returns the learning rate of the steps before an evaluation: half a cosine from `learning_rate` to 0.
+
+    The rate is that of the middle of these steps, so that neither the first nor the last ones learn at an end of the
+    cosine (Loshchilov and Hutter 2017, equation 5, without restarts).
+
+    Args:
+        training: The settings of the training.
+        evaluation: The number of evaluations before these steps.
+    """
+    share = (evaluation + 0.5) / (training.epochs * training.evaluations_per_epoch)
+    return training.learning_rate * (1 + math.cos(math.pi * min(share, 1.0))) / 2
 
 
 def measured(monitor: str, numbers: Mapping[str, Any]) -> float | None:

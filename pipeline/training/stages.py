@@ -13,7 +13,7 @@ from ctrpipe.pipeline.training.job import TrainingJob, TrainResult
 from ctrpipe.pipeline.training.learner import Learner
 from ctrpipe.pipeline.training.loop import train_again_on_all_rows, train_and_evaluate
 from ctrpipe.pipeline.training.process import Report
-from ctrpipe.pipeline.training.progress import Progress
+from ctrpipe.pipeline.training.progress import Progress, first_rate
 from ctrpipe.pipeline.training.tensorboard_log import TensorBoardLog
 
 
@@ -44,7 +44,7 @@ def train_here(job: TrainingJob, work: pathlib.Path, report: Report | None) -> T
 
     # 2. Without a checkpoint, give the weights their initial values.
     if progress is None:
-        progress = Progress(learning_rate=training.learning_rate)
+        progress = Progress(learning_rate=first_rate(training))
         initialise(job, learner, work, report, train_here)
 
     # 3. Train and evaluate in turn, and save each evaluation.

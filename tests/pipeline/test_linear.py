@@ -1,6 +1,7 @@
 """`optimizer: lbfgs` against scikit-learn's logistic regression on the same rows, with features made by numpy."""
 
 import dataclasses
+import math
 import pathlib
 
 import numpy as np
@@ -129,6 +130,26 @@ def test_the_model_is_at_its_optimum_whatever_the_seed_and_settings_of_other_opt
     assert result.history["stopped"].startswith("L-BFGS converged")
     other = trained(folder, ONE, epochs=1, learning_rate=1.0, batch_size=7)
     np.testing.assert_array_equal(ours, predicted(other, [str(folder / "test.parquet")], ONE)[:, 0])
+
+
+@pytest.mark.parametrize(("rate", "every"), [(0.0, 3), (-6.0, 1)])
+def test_a_large_log_is_searched_by_a_part_of_its_rows_and_fitted_by_all(tmp_path, monkeypatch, rate, every) -> None:
+    """Not where the part would have too few clicks."""
+    monkeypatch.setattr(linear_fit, "_BLOCK_ROWS", 250)
+    monkeypatch.setattr(linear, "SEARCHED_ROWS", 1000)
+    monkeypatch.setattr(linear, "SEARCHED_CLICKS", 200)
+    monkeypatch.setattr(linear, "FEW", 0)
+    for name, count in (("train", 3100), ("validation", 1000), ("test", 500)):
+        write(tmp_path, name, rows(count, len(name), rate, weighted=False))
+    result = trained(tmp_path, ONE)
+    searched = result.progress.evaluations[0]
+    assert searched["examples"] / searched["step"] == {3: 4 * 250 + 100, 1: 3100}[every]  # blocks 0, 3, 6, 9, 12
+    variance = float(result.progress.stopped.rsplit("prior ", 1)[1])
+    power = round(math.log(variance / linear.FIRST, linear.RATIO))
+    packed, test = rows(3100, 5, rate, weighted=False), rows(500, 4, rate, weighted=False)
+    model = reference(packed, linear.FIRST * linear.RATIO**power, packed["label"][:, 0])
+    expected = model.predict_proba(features(test, packed))[:, 1]
+    np.testing.assert_allclose(predicted(result, [str(tmp_path / "test.parquet")], ONE)[:, 0], expected, atol=1e-3)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import pathlib
 import subprocess
 import sys
 
+import keras
 import numpy as np
 import pytest
 from tensorboard.backend.event_processing import event_accumulator
@@ -129,6 +130,26 @@ def test_plateau_cuts_the_rate_and_patience_stops(files, tmp_path):
     assert rates[0] == 0.01 and rates[-1] == pytest.approx(0.001)
     assert "did not improve for 4" in result.progress.stopped
     assert len(rates) == result.progress.best + 5
+
+
+def test_the_rate_falls_along_a_cosine_over_all_epochs(files, tmp_path):
+    """Its reference is Keras' schedule in the middle of each part; an interrupted training resumes its rates."""
+    stopped = []
+
+    def stop(numbers):
+        stopped.append(numbers["learning_rate"])
+        if len(stopped) == 2:
+            raise Killed
+
+    changes = {"epochs": 3, "decay": "cosine", "plateau": {"factor": 0.1, "patience": 1}}
+    job = TrainingJob(MODEL, Training(**SETTINGS | changes), MAP, *files, 1)
+    with pytest.raises(Killed):
+        train(job, tmp_path, stop)
+    resumed = train(job, tmp_path).progress
+    schedule = keras.optimizers.schedules.CosineDecay(0.01, 6)
+    expected = [float(schedule(part + 0.5)) for part in range(6)]
+    assert [row["learning_rate"] for row in resumed.evaluations] == pytest.approx(expected, rel=1e-5)
+    assert stopped == [row["learning_rate"] for row in resumed.evaluations][:2]
 
 
 @pytest.mark.slow
