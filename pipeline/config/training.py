@@ -392,9 +392,7 @@ class Training(Section):
         if self.shard_tables and (self.backend != "jax" or self.distribution not in ("auto", "mirrored")):
             raise ValueError("shard_tables needs backend jax and distribution auto or mirrored")
         if self.decay == "cosine" and self.warmup_steps:
-            raise ValueError(
-                "decay: cosine and warmup_steps are two schedules of the learning rate; remove one"
-            )
+            raise ValueError("decay: cosine and warmup_steps are two schedules of the learning rate; remove one")
         if self.table_l2 and self.optimizer not in ("adam", "lbfgs"):
             raise ValueError(f"table_l2 needs optimizer adam: {self.optimizer} updates only the rows of a batch")
         if self.optimizer == "lbfgs" and (self.warm_start or self.fake_negative_weighting):
