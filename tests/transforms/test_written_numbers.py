@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.transforms.log.readers import LogReader
+from ctrpipe.transforms.log.readers import LogReader, plan
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.written import Written, numbers_of
 
@@ -145,3 +145,11 @@ def test_a_number_beside_a_text_that_is_written_otherwise_is_refused(tmp_path, r
 def test_numbers_beside_texts_that_are_written_alike_and_texts_alone_are_read(tmp_path):
     mixture_of(tmp_path, {"zip": 2139}, {"zip": "2139"}, {"zip": "123.0"}, {"zip": "a02"}).mixture().check()
     mixture_of(tmp_path, {"zip": "02139"}, {"zip": "2139"}, {"zips": ["07"]}).mixture().check()
+
+
+@pytest.mark.parametrize("kept", ["uzer", "nothere"])
+def test_a_column_to_carry_along_that_is_not_there_is_named_with_those_of_the_log(tmp_path, kept):
+    (tmp_path / "log.csv").write_text("y,n,user\n1,$2,u1\n")
+    with pytest.raises(InputError, match=rf"log.csv: --keep {kept}: no such column; it has y, n, user") as caught:
+        plan([str(tmp_path / "log.csv")], spec(DOLLARS, format="csv"), labels=False, kept=["user", kept])
+    assert ("did you mean user?" in str(caught.value)) == (kept == "uzer")
