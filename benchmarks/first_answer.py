@@ -50,6 +50,7 @@ from ctrpipe.pipeline.compare.sources import read_sources
 from ctrpipe.pipeline.config.load import check_config, read_yaml
 from ctrpipe.pipeline.evaluation.slice_calibration import slice_calibrations
 from ctrpipe.transforms.log.split_counts import rows_of_splits
+from ctrpipe.transforms.log.written import numbers_of
 
 STRENGTHS = (0.01, 0.1, 1.0)  # of scikit-learn's C
 BINS = 32
@@ -82,7 +83,7 @@ def answer(
     seconds = time.monotonic() - started
     values = read_yaml(drafted.read_text())
     [[scored]] = read_sources([[run]], None).values()
-    [labels], [ours] = scored.labels.values(), scored.probabilities.values()
+    labels, ours = (next(iter(by_task.values())) for by_task in (scored.labels, scored.probabilities))
     splits = raw_rows(values, path, known)
     if not np.array_equal(labels, splits["test"].labels.astype(labels.dtype)):
         raise RuntimeError(f"{name}: the test rows of the run are not those of the other sides")
@@ -119,17 +120,38 @@ def raw_rows(drafted: dict[str, Any], path: pathlib.Path, known: FirstLog | None
         path: The log.
         known: What is known of a written log. None for another one.
     """
-    features = drafted["features"]
-    kinds = {column: feature for feature in features for column in feature["columns"]}
-    as_text = [{"columns": [column], "kind": "categorical", "whole_numbers": False} for column in kinds]
-    config = check_config({**drafted, "features": as_text, "model": {"name": "lr"}, "gates": {}}, (), path)
+    spec = check_config(drafted, (), path).log_spec
+    kinds: dict[str, dict[str, Any]] = {
+        column: {"kind": feature.kind, **({"separator": between} if (between := feature.list_separator) else {})}
+        for column, feature in spec.inputs.items()  # the log's columns, not those derived from them
+    }
+    as_text = [
+        {
+            "columns": [column],
+            "kind": "multivalent",
+            "separator": kind["separator"],
+            "max_length": 1,
+            "whole_numbers": False,
+        }
+        if "separator" in kind
+        else {"columns": [column], "kind": "categorical", "whole_numbers": False}
+        for column, kind in kinds.items()
+    ]
+    plain = {key: value for key, value in drafted.items() if key != "derived"}
+    config = check_config({**plain, "features": as_text, "model": {"name": "lr"}, "gates": {}}, (), path)
     lists = (
         known.lists if known else {column: kind["separator"] for column, kind in kinds.items() if "separator" in kind}
     )
     tables = rows_of_splits(config.log_spec, [str(path)])
     frames = {split: table.to_pandas() for split, table in tables.items()}
+    for frame in frames.values():
+        for column, form in spec.text_forms.items():
+            if column in kinds:
+                texts = _texts(frame[column])
+                present = texts.dropna()
+                frame[column] = pd.Series(numbers_of(form, list(present)), present.index).reindex(texts.index)
     numeric = [column for column in kinds if column not in lists and _is_number(column, kinds[column], frames, known)]
-    [label] = config.data.columns_by_task.values()
+    label = next(iter(config.data.columns_by_task.values()))
     return {split: _rows(frame, kinds, numeric, lists, frame[label].to_numpy()) for split, frame in frames.items()}
 
 

@@ -29,7 +29,7 @@ from ctrpipe.serving.client.columns import Column, Inputs, to_arrays
 from ctrpipe.serving.layout import Asset, asset_path
 from ctrpipe.table import SHOWN_ROWS, Table
 from ctrpipe.transforms.log.kinds.vector import Vector
-from ctrpipe.transforms.log.values import TextNumbers, as_binary, is_list, join_lists
+from ctrpipe.transforms.log.values import TextNumbers, as_binary, is_list, join_lists, text_numbers, to_floats
 from ctrpipe.transforms.log.vectors import to_vectors, vector_array
 from ctrpipe.transforms.log.weighted import is_pairs, pairs_as_lists
 from ctrpipe.transforms.log.whole_numbers import exact_limit, inexact, text_of_float
@@ -235,13 +235,13 @@ class Model:
     def _texts_of_others(self, columns: Mapping[str, Any]) -> dict[str, pa.Array | np.ndarray]:
         """Returns the text columns with other values than texts, such as numbers, as the texts of a log.
 
-        Vectors that are written as texts, as in a log, are read.
+        Vectors that are written as texts, as in a log, are read, and numbers of a column with `written`.
         """
         texts = self._texts()
         others = [
             name
             for name, values in columns.items()
-            if (not _are_texts(values) if texts.get(name) else name in texts and self._is_written_vector(name, values))
+            if (not _are_texts(values) if texts.get(name) else name in texts and self._is_written(name, values))
         ]
         if not others:
             return {}
@@ -251,9 +251,10 @@ class Model:
             raise InputError(f"rows: {len(longest)} values of one column, {len(shortest)} of another; give each row's")
         return self._as_in_a_log(_with_texts_of_times(pa.table(values, others)), ROWS)
 
-    def _is_written_vector(self, name: str, values: Column) -> bool:
-        """Returns whether a column of vectors has texts, such as '0.1 0.2', in place of lists or an array."""
-        if not isinstance(self._log_spec.inputs.get(name), Vector) or not _are_texts(values):
+    def _is_written(self, name: str, values: Column) -> bool:
+        """Returns whether a column has texts in place of lists or numbers: vectors as '0.1 0.2', numbers as '$4.50'."""
+        is_read = isinstance(self._log_spec.inputs.get(name), Vector) or name in self._log_spec.text_forms
+        if not is_read or not _are_texts(values):
             return False
         if isinstance(values, pa.Array | pa.ChunkedArray):
             return not pa.types.is_null(values.type)
@@ -286,6 +287,9 @@ class Model:
                 values = join_lists(values, separator, name, source, faults, is_sequence, name in whole, within)
             elif is_text:
                 values = as_binary(values, name, source, faults if name in whole else None)
+            elif name in self._log_spec.text_forms and _are_texts(values):
+                texts = as_binary(values, name, source)
+                values = to_floats(texts, name, faults, text_numbers(self._log_spec, infinite=True)[name])
             columns[name] = values
         if faults:
             row = min(faults)

@@ -1,7 +1,7 @@
 """Prints a comparison as a table, and writes it as JSON, as a plot and as a page."""
 
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 import rich.table
@@ -89,9 +89,9 @@ def _of_further_tasks(comparison: dict[str, Any]) -> list[str]:
     return [*([correction(count, "further tasks")] if count > 1 else []), *lines]
 
 
-def judged(metrics: Iterable[str]) -> list[str]:
-    """Returns the metrics that have a verdict, of those whose differences are tested: RIG goes with AUC."""
-    return [name for name in metrics if name != "rig"]
+def judged(by_metric: Mapping[str, dict[str, Any]]) -> list[str]:
+    """Returns the metrics that have a verdict, of a model's differences: RIG where its difference is no chance."""
+    return [name for name, one in by_metric.items() if name != "rig" or one["verdict"] in (BETTER, WORSE)]
 
 
 def is_of_numbers(comparison: dict[str, Any]) -> bool:
@@ -201,7 +201,7 @@ def comparison_page(comparison: dict[str, Any]) -> str:
         (verdict(f"{model}: {title}", by_metric[name], first), by_metric[name]["verdict"] != WORSE)
         for model, by_metric in comparison["slices"][0]["differences"].items()
         for name, title in names.items()
-        if name in judged(names)
+        if name in judged(by_metric)
     ]
     return template("compare.html.jinja", pathlib.Path(__file__).parent).render(
         comparison=comparison,

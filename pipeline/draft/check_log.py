@@ -226,6 +226,7 @@ def _check_rows(config: RunConfig, reader: LogReader, files: Sequence[str], find
             is_whole = False
             break
     findings.is_whole = is_whole
+    _collect(findings, "", lambda: reader.mixture().check())
     total = findings.rows + findings.rejected
     listed = findings.errors if findings.rejected > config.data.max_bad_row_rate * total else findings.notes
     for kind, count in reasons.most_common(_REASONS):

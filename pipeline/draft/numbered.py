@@ -37,7 +37,8 @@ def numbered_vectors(sample: LogSample, guesses: Mapping[str, Guess]) -> list[Ma
         found = _NUMBERED.fullmatch(name)
         if not found or not guess.settings:
             continue
-        if guess.settings["kind"] == "numeric" and not guess.unsure and name in sample.columns:
+        is_plain = guess.settings["kind"] == "numeric" and "written" not in guess.settings
+        if is_plain and not guess.unsure and name in sample.columns:
             groups.setdefault(found[1], []).append((int(found[2]), name))
         else:
             others.add(found[1])

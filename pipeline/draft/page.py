@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from ctrpipe.common.stores import name_of
 from ctrpipe.pipeline.config.load import check_config, read_yaml
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
 from ctrpipe.pipeline.draft.columns import CLICK_TASK, LabelGuess, guess_column, guess_label, guess_number
+from ctrpipe.pipeline.draft.groups import group_of
 from ctrpipe.pipeline.draft.made_columns import MadeColumn
 from ctrpipe.pipeline.draft.numbered import numbered_vectors
 from ctrpipe.pipeline.draft.recipe import MOST_OF_TREES, LogSize, count_rows, recipe
@@ -25,6 +26,7 @@ from ctrpipe.pipeline.draft.roles import Role, counted_label, may_be_weight, mor
 from ctrpipe.pipeline.draft.sets.mind import impressions_column, is_behaviors
 from ctrpipe.pipeline.draft.sets.registry import SETS, draft_of_behaviors, draft_of_set
 from ctrpipe.pipeline.draft.weighted_lists import weighted_pairs
+from ctrpipe.pipeline.draft.written_numbers import Form, plain_numbers
 from ctrpipe.transforms.kddcup2012 import is_kddcup2012
 from ctrpipe.transforms.log.derived.weighted import BEFORE
 from ctrpipe.transforms.log.files import find_files
@@ -108,9 +110,11 @@ def draft(
             f"ctrpipe prepare impressions {excerpt(patterns[0])} OUTPUT --column {lists}"
         )
     said.check(path, sample.columns)
+    sample, forms = plain_numbers(sample)
     is_whole = len(files) == 1 and sample.rows < ROWS
     _check_counts(path, sample, said)
     target = _label(path, sample, said.label)
+    _check_plain(path, forms, [target.column, *([target.number.column] if target.number else [])])
     if target.has_gaps:  # rows without a label say nothing about the other columns and the label
         sample = sample.with_values(target.column)
     clicks = target.clicks(sample.columns[target.column])
@@ -128,9 +132,13 @@ def draft(
         of_no_feature = {column: role for column, role in of_no_feature.items() if not role.is_weight}
         of_no_feature[said.weight] = Role("as --weight says", is_weight=True)
     weights = {name: role for name, role in of_no_feature.items() if role.is_weight and name not in left_out}
+    _check_plain(path, forms, list(weights))
     left_out |= set(weights)
     guesses = {
-        name: _guess(name, values, sample, of_no_feature.get(name), clicks, said, is_whole)
+        name: _as_written(
+            _guess(name, values, sample, of_no_feature.get(name), clicks, said, is_whole),
+            None if name in of_no_feature or name in said.drop else forms.get(name),
+        )
         for name, values in sample.columns.items()
         if name not in left_out
     }
@@ -338,6 +346,36 @@ def _guess(
     return guess
 
 
+def _check_plain(path: str, forms: Mapping[str, Form], columns: Sequence[str]) -> None:
+    """Raises InputError for a label or a weight whose numbers have a form that is read of features alone."""
+    for column in columns:
+        if column in forms and forms[column].settings:
+            raise InputError(
+                f"{path}: {column}: numbers as {forms[column].example}, and a label or a weight has plain ones; write "
+                "1234.5 in the log, or name another column with --label or --weight"
+            )
+
+
+def _as_written(guess: Guess, form: Form | None) -> Guess:
+    """Returns the guess for a column whose numbers have a form of their own, which are amounts and no codes."""
+    if form is None or (not guess.settings and not guess.is_unrepeated):
+        return guess
+    comment, unsure = guess.comment, guess.unsure
+    settings = guess.settings
+    if form.settings:
+        if settings.get("kind") != "numeric":
+            settings, comment, unsure = (
+                {"kind": "numeric", "transform": "quantile_bucketize", "buckets": 32},
+                "numbers",
+                False,
+            )
+        settings = {**settings, "written": form.settings}
+        comment = f"{comment}, as {form.example}; a request has the number alone"
+    if form.question:
+        comment, unsure = f"{comment}; {form.question}", True
+    return Guess(settings, comment, unsure)
+
+
 def _betrays(values: Sequence[str], guess: Guess, clicks: Sequence[float]) -> str:
     """Returns how a column's values give the label away, or "" if they do not."""
     if guess.settings["kind"] == "numeric":
@@ -422,9 +460,19 @@ def _split(sample: LogSample, guesses: dict[str, Guess], label: LabelGuess, said
     if out_of_order:
         first = out_of_order[0]
         return _by_time(first, "as it says that the log is not in the order of time", _time_format(guesses[first]))
+    group = group_of(sample, label.column)
     if _runs(sample.columns[label.column]) <= 3:
-        return ["  # by chance, as the log seems to be sorted by the label", chance]
-    return ["  # the log's last rows are the test rows; by: hash draws them by chance", order]
+        why = "by chance, as the log seems to be sorted by the label"
+        if group:
+            return [f"  # {why}; the rows of one {_one_line(group.column)} are in one split", _of_group(group.column)]
+        return [f"  # {why}", chance]
+    if group and group.is_scattered:
+        why = f"the rows of one {_one_line(group.column)} are all over the log, and in one split here"
+        return [f"  # {why}: a test row would be known by its neighbours", _of_group(group.column)]
+    told = "  # the log's last rows are the test rows; by: hash draws them by chance"
+    if group:
+        told += f", {{by: group, column: {_one_line(group.column)}}} those of new values of {_one_line(group.column)}"
+    return [told, order]
 
 
 def _time_format(guess: Guess) -> str:

@@ -163,6 +163,7 @@ def _stored_rows(
         else:
             random = np.random.default_rng(settings.seed)
             one = shapley_of_row(score_with(scorer), row, rows, groups, STORED_ORDERS, random)
+        one = one.with_moments(scorer.spec.time_formats)
         stored.append({"why": why, "label": float(labels[place]), **dataclasses.asdict(one)})
     return stored
 
@@ -209,7 +210,7 @@ def explain_line(
         if method in (SHAPLEY, BOTH) or reason:
             random = np.random.default_rng(settings.seed)
             explained.append(shapley_of_row(score_with(scorer), row, others, groups, orders, random))
-        return explained
+        return [one.with_moments(scorer.spec.time_formats) for one in explained]
     finally:
         scorer.close()
 

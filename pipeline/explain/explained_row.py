@@ -1,16 +1,20 @@
 """The attribution of a row's logit to its columns. All methods share these classes."""
 
 import dataclasses
+import datetime
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from ctrpipe.transforms.log.derived.cross import BETWEEN
+from ctrpipe.transforms.log.epochs import epoch_seconds
 from ctrpipe.transforms.log.spec import TEXT
 from ctrpipe.transforms.log.vectors import is_vector
 
 SHOWN_ELEMENTS = 3  # of a vector
+_NUMBER_OF_TIME = re.compile(r"-?\d{9,}(\.\d*)?")  # shorter ones, as 14102100, are read by the column as a whole
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +65,20 @@ class RowExplained:
     tokens: tuple[TokenAttribution, ...] = ()
     jumps: float | None = None
 
+    def with_moments(self, formats: Mapping[str, str]) -> "RowExplained":
+        """Returns the explanation with the moment beside each time that is a number, such as an epoch.
+
+        Args:
+            formats: How the times of each column of times are written.
+        """
+        columns = [
+            dataclasses.replace(one, value=tuple(_with_moment(text, formats[one.name]) for text in one.value))
+            if one.name in formats
+            else one
+            for one in self.columns
+        ]
+        return dataclasses.replace(self, columns=tuple(columns))
+
 
 def served_explanation(
     row: pa.Table, probability: float, logit: float, baseline: float, columns: Mapping[str, float]
@@ -96,6 +114,16 @@ def attributions_of(
         for (name, members), value, error in zip(groups.items(), values, errors, strict=True)
     ]
     return tuple(sorted(attributions, key=lambda one: -abs(one.logit)))
+
+
+def _with_moment(text: str | None, time_format: str) -> str | None:
+    if text is None or not _NUMBER_OF_TIME.fullmatch(text):
+        return text
+    [seconds] = epoch_seconds(pa.array([text]), time_format)
+    if not np.isfinite(seconds):
+        return text
+    moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(seconds=float(seconds))
+    return f"{text} ({moment:%Y-%m-%d %H:%M} UTC)"
 
 
 def _shown_scalar(value: pa.Scalar) -> str | None:

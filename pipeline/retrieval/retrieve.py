@@ -201,7 +201,9 @@ def index_items(
     servable = _loaded(source.version)
     try:
         if ITEM_VECTORS not in servable.signatures:
-            raise InputError(f"{source.version}: the model has no towers; train model.name: two_tower or starspace")
+            raise InputError(
+                f"{source.run or source.version}: the model has no towers; train model.name: two_tower or starspace"
+            )
         column = _item_column(spec, item)
         catalogue = _catalogue(servable, spec, column, _item_rows(source, items, spec))
         top = min(top, len(catalogue.names))

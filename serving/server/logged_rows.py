@@ -23,6 +23,7 @@ from ctrpipe.serving.server.served import ServedVersion
 from ctrpipe.serving.server.tensors import decode_base64, is_base64
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.values import as_binary
+from ctrpipe.transforms.log.written import Written, numbers_of
 
 Row = Mapping[str, Any]
 _CELL_BYTES = 40  # of a value that a row leaves out: its places in a list and in an array, and its number
@@ -120,7 +121,10 @@ class _Reader:
     def numbers(self, name: str) -> np.ndarray:
         """Returns a column of numbers, float32 `[N]`, or of vectors, `[N, length]`; NaN where one is missing."""
         length = self._spec.vector_lengths.get(name)
-        rows = [self._vector(row.get(name), length, _Place(number, name)) for number, row in self._numbered()]
+        values = [row.get(name) for row in self._rows]
+        if form := self._spec.text_forms.get(name):
+            values = self._plain(values, form, name)
+        rows = [self._vector(value, length, _Place(number, name)) for number, value in enumerate(values, 1)]
         array = np.array(rows, np.float32)
         return array if length is not None else array[:, 0]
 
@@ -144,6 +148,19 @@ class _Reader:
         if any(separator in element for element in elements):
             raise place.wrong(value, f"a list whose elements do not contain {separators[0]!r}")
         return separator.join(elements)
+
+    def _plain(self, values: list[Any], form: Written, name: str) -> list[Any]:
+        """Returns values with texts of the log's form as plain numbers, and words for missing numbers as None."""
+        missing = {"", *self._spec.missing_words(self._spec.inputs[name])}
+        places = [place for place, value in enumerate(values) if isinstance(value, str) and value not in missing]
+        known = dict(zip(places, numbers_of(form, [values[place] for place in places]), strict=True))
+        other = next((place for place, number in known.items() if number is None), None)
+        if other is not None:
+            raise _Place(other + 1, name).wrong(values[other], f"a number, as 1234.5, or a text as {form.example!r}")
+        return [
+            known[place] if place in known else None if isinstance(value, str) else value
+            for place, value in enumerate(values)
+        ]
 
     def _vector(self, value: Any, length: int | None, place: _Place) -> list[float]:
         self._tick()

@@ -578,13 +578,15 @@ def test_two_delimiters_in_a_row_are_an_empty_value_unless_they_always_are_two(t
         (tmp_path / "made.yaml").unlink(missing_ok=True)
 
 
-def test_decimal_commas_beside_decimal_points_are_only_noted(tmp_path):
+def test_decimal_commas_beside_decimal_points_are_a_form_of_their_column(tmp_path):
     path = tmp_path / "log.csv"
     lines = [f"{row[1]};{row[3].replace('.', ',')};{row[3]}" for row in NUMBERED]
     path.write_text("click;price;cost\n" + "\n".join(lines) + "\n")
     text, unsure = draft([str(path)])
-    assert "decimal" not in yaml.safe_load(text)["data"]
-    assert "price has decimal commas, and cost decimal points: write them alike." in unsure
+    values = yaml.safe_load(text)
+    assert "decimal" not in values["data"] and unsure == []
+    forms = {entry["columns"][0]: (entry["kind"], entry.get("written")) for entry in values["features"]}
+    assert forms == {"price": ("numeric", {"decimal": ","}), "cost": ("numeric", None)}
 
 
 @pytest.mark.parametrize(

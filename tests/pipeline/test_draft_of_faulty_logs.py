@@ -3,6 +3,7 @@
 import datetime
 import pathlib
 import random
+import re
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -10,9 +11,10 @@ import pytest
 import yaml
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.pipeline.config import load_config
+from ctrpipe.pipeline.config import RunConfig, load_config
 from ctrpipe.pipeline.draft.check_log import check_log
-from ctrpipe.pipeline.draft.page import draft
+from ctrpipe.pipeline.draft.page import Said, draft
+from ctrpipe.transforms.log.readers import LogReader
 
 ROWS = 200
 CLICKS = [number * 7 % 10 < 3 for number in range(ROWS)]
@@ -31,6 +33,10 @@ def log(folder: pathlib.Path, header: str = "click,site,price", end: str = "\n",
 def drafted(path: str) -> tuple[dict, list[str]]:
     text, unsure = draft([path])
     return yaml.safe_load(text), unsure
+
+
+def written_form(config: dict) -> dict | None:
+    return next(entry.get("written") for entry in config["features"] if "price" in entry["columns"])
 
 
 def kinds(config: dict) -> dict[str, str]:
@@ -159,13 +165,74 @@ def test_infinite_numbers_are_numbers_and_said(tmp_path):
     assert "infinite in 4 rows, which a run takes for malformed" in unsure[0]
 
 
-@pytest.mark.parametrize("form", ["${}", "{}%", "€ {}", '"1,{:0>5}"', "{} EUR", "1'{:0>5}", "{} kg", "{}min"])
-def test_numbers_that_are_no_numbers_as_they_are_written_are_said(tmp_path, form):
-    _, unsure = drafted(log(tmp_path, price=[form.format(value) for value in RARE]))
-    assert unsure[0].startswith("price: ") and "that are not written as 1234.5 are left out" in unsure[0]
-    config, unsure = drafted(log(tmp_path, price=[form.format(value) for value in NUMBERS]))
+@pytest.mark.parametrize(
+    ("form", "written"),
+    [
+        ("${}", {"prefix": "$", "thousands": ","}),
+        ("{}%", {"suffix": "%", "thousands": ","}),
+        ("€ {}", {"prefix": "€", "thousands": ","}),
+        ('"1,{:0>5}"', {"thousands": ","}),
+        ("{} EUR", {"suffix": "EUR", "thousands": ","}),
+        ("1'{:0>5}", {"thousands": "'"}),
+        ("{} kg", {"suffix": "kg", "thousands": ","}),
+        ("{}min", {"suffix": "min", "thousands": ","}),
+    ],
+)
+@pytest.mark.parametrize("values", [RARE, NUMBERS])
+def test_numbers_with_a_unit_or_thousands_are_numbers_of_that_form(tmp_path, form, written, values):
+    path = log(tmp_path, price=[form.format(value) for value in values])
+    config, unsure = drafted(path)
+    assert (kinds(config)["price"], written_form(config), unsure) == ("numeric", written, [])
+    texts = [form.format(value).strip('"').replace("1,", "1").replace("'", "") for value in values]
+    expected = [float(re.sub(r"[^0-9.]", "", text)) for text in texts]
+    reader = LogReader(RunConfig.model_validate(config).log_spec)
+    read = [row["price"] for batch in reader.read(path) for row in batch.rows.to_pylist()]
+    assert read == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("forms", [("{} kg", "{} g"), ("${}", "{}"), ("{}k", "{}"), ("${}", "€{}")])
+def test_numbers_of_several_forms_are_said(tmp_path, forms):
+    texts = [f'"{forms[number % 2].format(number % 9)}"' for number in range(ROWS)]
+    config, unsure = drafted(log(tmp_path, price=texts))
     assert kinds(config)["price"] == "categorical"
-    assert unsure[0].startswith("price: ") and "that are not written as 1234.5 are read as categories" in unsure[0]
+    assert unsure[0].startswith("price: ") and "of several forms are read as categories: write them alike" in unsure[0]
+
+
+WHOLE, PARTED = (
+    [f"{number % 37}" for number in range(ROWS)],
+    [f"{1 + number % 37},{number % 9}34" for number in range(ROWS)],
+)
+POINTED = [value.replace(",", ".") for value in PARTED]
+
+
+@pytest.mark.parametrize(
+    ("price", "other", "written", "asked"),
+    [
+        (PARTED, WHOLE, {"thousands": ","}, "is read as 1034; or is it 1.034 (written: {decimal: ','})?"),
+        (PARTED, NUMBERS, {"thousands": ","}, ""),
+        (POINTED, WHOLE, None, "1.034 is read as 1.034; or is it 1034 (written: {thousands: '.', decimal: ','})?"),
+        (POINTED[:150] + WHOLE[:50], WHOLE, {"thousands": ".", "decimal": ","}, "is read as 1034; or is it 1.034"),
+        (POINTED, NUMBERS, None, ""),
+        (POINTED, [value.replace(".", ",") for value in NUMBERS], {"thousands": "."}, ""),
+        (["0.125", *POINTED[1:]], WHOLE, None, ""),
+        (["1234.125", *POINTED[1:]], WHOLE, None, ""),
+    ],
+)
+def test_a_sign_that_may_stand_between_thousands_or_before_decimals_is_asked_about(
+    tmp_path, price, other, written, asked
+):
+    quoted = {"price": [f'"{value}"' for value in price], "other": [f'"{value}"' for value in other]}
+    config, unsure = drafted(log(tmp_path, header="click,site,price,other", **quoted))
+    assert (kinds(config)["price"], written_form(config)) == ("numeric", written)
+    of_price = [line for line in unsure if line.startswith("price: ")]
+    assert all(asked in line for line in of_price) and bool(of_price) == bool(asked)
+
+
+def test_a_label_or_a_weight_of_another_form_is_refused(tmp_path):
+    path = log(tmp_path, price=[f"${value}" for value in NUMBERS])
+    for said in ({"label": "price"}, {"weight": "price"}):
+        with pytest.raises(InputError, match="price: numbers as .*, and a label or a weight has plain ones"):
+            draft([path], said=Said(**said))
 
 
 @pytest.mark.parametrize("form", ["10.0.{}", "{}x250", "v{}", "{}-a", "SKU-{}"])

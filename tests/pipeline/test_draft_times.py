@@ -86,3 +86,19 @@ def test_days_before_months_are_no_hours_of_the_20th():
     hours = [f"141020{hour:02}" for hour in range(24)]  # all of one 20th
     assert EightDigits.among(hours).are_dates("hour") is False
     assert (EightDigits.among(days) | EightDigits.among(["14102100"])).are_dates("hour") is False
+
+
+def test_times_of_several_forms_are_left_out_with_the_forms():
+    forms = ["%Y-%m-%d %H:%M:%S", "%d.%m.%Y %H:%M", "%m/%d/%y %I:%M %p"]
+    found = guess(day.strftime(forms[number % 3]) for number, day in enumerate(DAYS))
+    assert found.settings == {} and found.unsure
+    assert found.comment.startswith(
+        "times of 3 forms, as 2026-05-01 09:30:00, 01.05.2026 16:30, 05/01/26 11:30 PM: left out"
+    )
+
+
+def test_versions_and_codes_are_not_times_of_several_forms():
+    versions = [
+        f"{1 + step % 9}.{step % 12 + 1}.{step % 30}" if step % 2 else f"1-{step % 9}-{step % 7}" for step in range(200)
+    ]
+    assert guess(versions, "version").settings["kind"] == "categorical"

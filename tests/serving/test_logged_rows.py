@@ -24,6 +24,7 @@ CONFIG = {
         {"kind": "categorical", "columns": ["c"]},
         {"kind": "multivalent", "columns": ["tags"], "separator": "|", "max_length": 3},
         {"kind": "vector", "columns": ["v"], "length": 2},
+        {"kind": "numeric", "columns": ["p"], "written": {"prefix": "$", "thousands": ","}},
     ],
     "model": {"name": "deepfm"},
 }
@@ -38,10 +39,12 @@ class Model(tf.Module):
             tf.TensorSpec([None], tf.string, name="c"),
             tf.TensorSpec([None], tf.string, name="tags"),
             tf.TensorSpec([None, 2], tf.float32, name="v"),
+            tf.TensorSpec([None], tf.float32, name="p"),
         ]
     )
-    def serving_raw(self, n, c, tags, v):
-        return {"number": tf.identity(n), "text": tf.identity(c), "list": tf.identity(tags), "vector": tf.identity(v)}
+    def serving_raw(self, n, c, tags, v, p):
+        texts = {"text": tf.identity(c), "list": tf.identity(tags)}
+        return {"number": tf.identity(n), "vector": tf.identity(v), "price": tf.identity(p), **texts}
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +87,16 @@ def test_a_row_of_a_log_is_taken_with_its_label_its_types_and_without_what_is_mi
     numbers = np.float32([math.nan if row["number"] is None else row["number"] for row in answers])
     np.testing.assert_array_equal(numbers, np.float32([3, math.nan, 2.5, 1, math.nan, -1e-3]))
     assert answers[0]["vector"] == [1.0, 2.5] and all(map(math.isnan, answers[1]["vector"]))
+
+
+def test_numbers_are_taken_in_the_form_of_the_log_and_as_numbers(url):
+    prices = ["$1,234.50", 7, "NA", None, "($2)", 1.5]
+    status, answers = ask(url, [{"p": price} for price in prices])
+    assert status == 200, answers
+    numbers = np.float32([math.nan if row["price"] is None else row["price"] for row in answers])
+    np.testing.assert_array_equal(numbers, np.float32([1234.5, 7, math.nan, math.nan, -2, 1.5]))
+    status, said = ask(url, [{"p": "$3"}, {"p": "1,23"}])
+    assert status == 400 and "row 2, p" in said and "send a number, as 1234.5, or a text as '$1,234.5'" in said
 
 
 def test_the_signature_may_be_named(url):

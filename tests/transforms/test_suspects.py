@@ -263,3 +263,27 @@ def test_fractions_with_many_digits_as_categories_are_named(values: np.ndarray, 
 @pytest.mark.parametrize("values", [FREE.round(2), [f"{number:.1f}.{number * 9:.0f}" for number in FREE]])
 def test_short_fractions_and_versions_are_no_finding(values) -> None:
     assert found(texts(list(map(str, values))), "categorical") == []
+
+
+@pytest.mark.parametrize(
+    ("spelt", "way"),
+    [
+        (("Rome", "Rome "), "in blanks alone"),
+        (("New York", "New\u00a0York"), "in blanks alone"),
+        (("Caf\u00e9", "Cafe\u0301"), "how Unicode composes an accent"),
+        (("iOS", "ios"), "upper and lower case alone"),
+    ],
+)
+def test_two_categories_that_look_alike_are_said(spelt, way):
+    column = texts(np.where(FREE < 0.2, spelt[0], np.where(FREE < 0.3, spelt[1], "other")))
+    [text] = found(column)
+    assert text.startswith(f"x: {spelt[0]!r} and {spelt[1]!r}, in ") and way in text
+
+
+@pytest.mark.parametrize("spelt", [("a1", "A1"), ("cafe", "caf\u00e9"), ("x-1", "x 1"), ("AB", "ab")])
+def test_codes_and_other_words_do_not_look_alike(spelt):
+    assert found(texts(np.where(FREE < 0.2, spelt[0], np.where(FREE < 0.3, spelt[1], "other")))) == []
+
+
+def test_a_rare_spelling_is_not_said():
+    assert found(texts(np.where(np.arange(ROWS) < 8, "Rome ", np.where(FREE < 0.5, "Rome", "other")))) == []

@@ -23,6 +23,7 @@ from ctrpipe.transforms.log.values import (
     check_utf8_of,
     only_after,
     shown,
+    text_numbers,
     to_floats,
     to_labels,
     to_weights,
@@ -77,10 +78,7 @@ class RowChecks:
         self._aligned = [feature.columns for feature in spec.features if features and feature.are_aligned]
         self._lists_of_weights = [made.aligned for made in spec.derived.values() if features and made.aligned]
         decimal = spec.data.decimal
-        self._written = {
-            column: TextNumbers(tuple(word.encode() for word in spec.missing_words(feature)), decimal, not labels)
-            for column, feature in spec.inputs.items()
-        }
+        self._written = text_numbers(spec, infinite=not labels)
         self._times = spec.time_formats
         self._whole = set(spec.whole_number_columns)
         words = USUAL_MISSING if spec.data.missing_values is None else sorted(spellings(spec.data.missing_values))

@@ -7,8 +7,10 @@ has 02139 beside the number 2139.
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Callable, Iterable, Mapping
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,7 +22,8 @@ from ctrpipe.transforms.log.values import is_list
 Types = Mapping[str, pa.DataType]
 _NUMBER, _TRUTH, _TEXT = "number", "truth", "text"
 # A number that is not written as the text of a number: 02139, +5, .5, 0.50.
-_WRITTEN_OTHERWISE = r"^(?:[+-]?0\d[\d.]*|\+[\d.]+|-?\.\d+|-?\d+\.\d*[1-9]0+)$"
+_OTHERWISE = r"(?:[+-]?0\d[\d.]*|\+[\d.]+|-?\.\d+|-?\d+\.\d*[1-9]0+)"
+_WRITTEN_OTHERWISE = f"^{_OTHERWISE}$"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,6 +94,60 @@ def _check_texts(
                     f"{found.path}: column {name} is {found.beside(number)}: '{excerpt(otherwise[0].as_py())}' is "
                     "another category than the same number there; write the column with one type in all files"
                 )
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixture:
+    """What a part of a log of JSON has in a column of categories: a number, and a text that is written otherwise.
+
+    Attributes:
+        numbers: The file and the line of the first number of each column.
+        texts: The first text of each column that is not written as a number is, with its file and line.
+    """
+
+    numbers: dict[str, tuple[str, int]] = dataclasses.field(default_factory=dict)
+    texts: dict[str, tuple[str, int, str]] = dataclasses.field(default_factory=dict)
+
+    def add(self, other: "Mixture") -> None:
+        """Adds what a later part has."""
+        self.numbers.update({name: found for name, found in other.numbers.items() if name not in self.numbers})
+        self.texts.update({name: found for name, found in other.texts.items() if name not in self.texts})
+
+    def note(
+        self,
+        path: str,
+        lines: np.ndarray,
+        columns: Mapping[str, pa.Array],
+        numbers: Mapping[str, int],
+        separators: Mapping[str, str],
+    ) -> None:
+        """Notes the first number and the first text of columns that is written otherwise than a number, as 02139.
+
+        Args:
+            path: The file.
+            lines: The line of each row.
+            columns: The values of columns whose values are compared, binary.
+            numbers: The first row of each column that has a number.
+            separators: The separators of lists.
+        """
+        for name, row in numbers.items():
+            self.numbers.setdefault(name, (path, int(lines[row])))
+        for name in columns.keys() - self.texts.keys():
+            end = f"(?:$|{re.escape(separators[name])})" if name in separators else "$"
+            pattern = f"{end.replace('$', '^')}{_OTHERWISE}{end}"
+            found = pc.index(pc.match_substring_regex(columns[name], pattern), True).as_py()
+            if found >= 0:
+                self.texts[name] = (path, int(lines[found]), excerpt(columns[name][found].as_py()))
+
+    def check(self) -> None:
+        """Raises InputError if a column has both: equal values would be two categories."""
+        for name in sorted(self.numbers.keys() & self.texts.keys()):
+            (path, line), (of_text, text_line, text) = self.numbers[name], self.texts[name]
+            where = f"line {text_line}" if of_text == path else f"{of_text}, line {text_line}"
+            raise InputError(
+                f"{path}: line {line}: column {name} is a number, and the text '{text}' in {where}: equal values would "
+                "be different categories; write all as texts, or all as numbers"
+            )
 
 
 def _written(kind: pa.DataType) -> str:

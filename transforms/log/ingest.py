@@ -20,6 +20,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import make_unique_folder
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log.batches import LogBatch, Reject
+from ctrpipe.transforms.log.column_types import Mixture
 from ctrpipe.transforms.log.division import Division, find_division, order_bounds, span_of
 from ctrpipe.transforms.log.files import FileState, NumberedRange, Range, check_states, numbered
 from ctrpipe.transforms.log.ordering import Value
@@ -123,6 +124,7 @@ def ingest(
             judge=lambda read: _stop_early(spec, ranges, read, dead_letter),
         )
         rejected, reasons = _write_dead_letters(spec, ranges, results, dead_letter)
+        _check_mixture(results)
         pieces = _move_to_splits(spec, results, split_folders)
         seconds = COPY_SECONDS * sum(piece.stop - piece.first for piece in pieces)
         here = Workers(processes=1) if workers.beam_args else workers  # a Beam job takes longer
@@ -170,6 +172,7 @@ class IngestedRange:
         dead_letters: The dead-letter file of the range.
         parts: The parts of the payload by split, or under one key if the splits are not known yet (`split.by: order`).
         spans: The first and last time of each split's rows (`by: time`).
+        mixture: What columns of categories have in a format without types of columns.
     """
 
     lines: int
@@ -179,6 +182,7 @@ class IngestedRange:
     dead_letters: pathlib.Path
     parts: dict[str, list[pathlib.Path]]
     spans: dict[str, tuple[Value, Value]]
+    mixture: Mixture
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,7 +218,7 @@ class _IngestRange:
                 rejected += len(batch.rejects)
                 lines += len(batch.lines) + len(batch.rejects)
         parts = {name: writer.parts for name, writer in writers.items()}
-        return IngestedRange(lines, rejected, reasons, first, folder / DEAD_LETTERS, parts, spans)
+        return IngestedRange(lines, rejected, reasons, first, folder / DEAD_LETTERS, parts, spans, reader.mixture())
 
 
 def kind_of_reject(reject: Reject) -> str:
@@ -274,6 +278,14 @@ def _write_dead_letters(
             f"the first is {spec.line_or_row} {reject.line}: {explained(reject.reason)}; all are in {dead_letter}"
         )
     return rejected, dict(reasons)
+
+
+def _check_mixture(results: Sequence[IngestedRange]) -> None:
+    """Raises InputError if a column of categories has numbers, and texts that are written otherwise."""
+    whole = Mixture()
+    for result in results:
+        whole.add(result.mixture)
+    whole.check()
 
 
 def _stop_early(

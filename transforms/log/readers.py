@@ -10,13 +10,16 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.near import did_you_mean
+from ctrpipe.common.printable import excerpt
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log.batches import LogBatch, RawBatch
 from ctrpipe.transforms.log.checks import RowChecks
-from ctrpipe.transforms.log.column_types import check_types
+from ctrpipe.transforms.log.column_types import Mixture, check_types
 from ctrpipe.transforms.log.files import Range, number_lines, partition_values, unchanged
 from ctrpipe.transforms.log.formats.base import Format
 from ctrpipe.transforms.log.formats.registry import format_of
+from ctrpipe.transforms.log.nested import DOT
 from ctrpipe.transforms.log.ordering import Ordering
 from ctrpipe.transforms.log.spec import LogSpec
 
@@ -44,10 +47,25 @@ def plan(
         InputError: a file is empty or unreadable, or lacks a column of the configuration or of `kept`; or two files
             have a column with types that cannot be compared.
     """
+    if kept:
+        _check_kept(files, spec, labels, kept)
     reader = LogReader(spec, labels, kept=kept)
     ranges = [reader.ranges(path) for path in files]
     reader.check_types(files)
     return number_lines(ranges, workers)
+
+
+def _check_kept(files: Sequence[str], spec: LogSpec, labels: bool, kept: Sequence[str]) -> None:
+    """Raises InputError for a column to carry along that a file does not have, by the columns that it states."""
+    reader = LogReader(spec, labels)
+    for path in files:
+        names = [*reader.ranges(path)[0].columns, *spec.data.partitions]
+        absent = [name for name in kept if names and name not in names and name.split(DOT)[0] not in names]
+        if absent:
+            raise InputError(
+                f"{path}: --keep {absent[0]}: no such column; it has {excerpt(', '.join(names))}"
+                f"{did_you_mean(absent[0], names)}"
+            )
 
 
 class LogReader:
@@ -113,12 +131,15 @@ class LogReader:
         Args:
             files: Files whose ranges or columns this reader has found already.
         """
-        spec = self.spec
-        others = {*spec.time_formats, *spec.weight_separators}
-        groups = [spec.data.split.column] if spec.data.split.by == "group" and spec.data.split.column else []
-        columns = [name for name in dict.fromkeys([*spec.text_columns, *groups]) if name not in others]
         typed = [(path, self._format(path).types(path)) for path in files]
-        check_types(typed, columns, lambda path, name: self._format(path).texts(path, name))
+        check_types(typed, self.spec.compared_columns, lambda path, name: self._format(path).texts(path, name))
+
+    def mixture(self) -> Mixture:
+        """Returns which columns of categories have numbers, and texts that are written otherwise, in what was read."""
+        found = Mixture()
+        for each in self._formats.values():
+            found.add(each.mixture)
+        return found
 
     def row_count(self, path: str) -> int | None:
         """Returns the number of rows that a file states; None if they must be read to be counted.

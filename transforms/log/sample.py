@@ -72,6 +72,7 @@ class LogSample:
         lists: Columns whose values are lists in the file; their elements are joined by LIST_SEPARATOR.
         within: By column of lists of lists, the sign that joins the inner ones.
         maps: Columns of maps from values to numbers, which are lists of `value:number`, joined by BEFORE.
+        pointed: Columns whose decimal commas are points here.
         unsure: A sentence for each uncertain guess about the format.
     """
 
@@ -81,6 +82,7 @@ class LogSample:
     unsure: tuple[str, ...] = ()
     within: dict[str, str] = dataclasses.field(default_factory=dict)
     maps: frozenset[str] = frozenset()
+    pointed: frozenset[str] = frozenset()
 
     @property
     def rows(self) -> int:
@@ -484,23 +486,21 @@ def _values(parsed: Sequence[str], notation: Notation) -> list[str]:
 def _with_points(sample: LogSample) -> LogSample:
     """Returns a sample with decimal points in place of decimal commas, and with `data.decimal` if there are some.
 
-    A log has one decimal sign: commas beside a column of decimal points are only noted.
+    A log has one decimal sign. Where another column has decimal points, those with commas have a form of their own.
     """
     columns = sample.columns
     with_commas = [name for name, values in columns.items() if _are_numbers(values, ",")]
+    sure = [name for name in with_commas if not may_be_thousands(columns[name], ",")]
     with_points = [name for name, values in columns.items() if _are_numbers(values, ".")]
-    if not with_commas:
+    if not sure or any(not may_be_thousands(columns[name], ".") for name in with_points):
         return sample
-    first = with_commas[0]
-    if with_points:
-        note = f"{first} has decimal commas, and {with_points[0]} decimal points: write them alike."
-        return dataclasses.replace(sample, unsure=(*sample.unsure, note))
-    example = next(value for value in columns[first] if "," in value)
+    example = next(value for value in columns[sure[0]] if "," in value)
     pointed = {name: [value.replace(",", ".") for value in columns[name]] for name in with_commas}
     return LogSample(
         data={**sample.data, "decimal": ","},
         columns=columns | pointed,
-        unsure=(*sample.unsure, f"Numbers have decimal commas, as {first}: {example}."),
+        pointed=frozenset(pointed),
+        unsure=(*sample.unsure, f"Numbers have decimal commas, as {sure[0]}: {example}."),
     )
 
 
@@ -509,6 +509,12 @@ def _are_numbers(values: Sequence[str], sign: str) -> bool:
     present = [value for value in values if value and value not in USUAL_MISSING]
     numbers = [value for value in present if _DECIMALS[sign].fullmatch(value)]
     return any(sign in value for value in numbers) and len(numbers) >= _SHARE * len(present)
+
+
+def may_be_thousands(values: Sequence[str], sign: str) -> bool:
+    """Returns whether a sign in numbers may stand between their thousands, as in 1,234."""
+    thousands = re.compile(rf"[+-]?[1-9]\d{{0,2}}([{sign}]\d{{3}})+")
+    return all(thousands.fullmatch(value) for value in values if sign in value)
 
 
 def _delimiter(lines: list[str]) -> str:

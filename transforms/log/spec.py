@@ -32,6 +32,7 @@ from ctrpipe.transforms.log.side_tables import Join
 from ctrpipe.transforms.log.split import Split
 from ctrpipe.transforms.log.times import time_rules
 from ctrpipe.transforms.log.words import INFINITE, NUMBER, USUAL_MISSING
+from ctrpipe.transforms.log.written import Written
 
 FORMAT_NAMES = ("tsv", "csv", "jsonl", "json", "parquet", "orc", "avro")
 TEXT = "text"  # name of all columns of the text together, in explanations
@@ -459,6 +460,7 @@ class LogSpec(Section):
         for feature in self.features:
             feature.check_shared(self.feature_by_column)
         self._check_derived()
+        _ = self.number_forms  # raises ValueError where one sign is of thousands and of decimals
         names = self.feature_columns
         if leaked := [name for name in names if name in (*labels, self.data.weight)]:
             raise ValueError(f"derived: {leaked[0]} is a label or the weight, which no request has; remove it")
@@ -658,6 +660,16 @@ class LogSpec(Section):
         return [name for name, each in self.inputs.items() if not each.is_number and not each.vector_length]
 
     @property
+    def compared_columns(self) -> list[str]:
+        """Columns whose values are compared as texts, so that equal ones must be written alike: categories, and groups.
+
+        Times and elements with weights have forms that are read.
+        """
+        groups = [self.data.split.column] if self.data.split.by == "group" and self.data.split.column else []
+        others = {*self.time_formats, *self.weight_separators}
+        return [name for name in dict.fromkeys([*self.text_columns, *groups]) if name not in others]
+
+    @property
     def vector_lengths(self) -> dict[str, int]:
         """The number of elements of each column that is passed as float32 vectors, in order."""
         lengths = {column: feature.vector_length for column, feature in self.inputs.items()}
@@ -691,6 +703,18 @@ class LogSpec(Section):
         if self.data.missing_values is not None:
             return tuple(sorted(spellings(self.data.missing_values)))
         return USUAL_MISSING if feature.usual_missing else ()
+
+    @property
+    def number_forms(self) -> dict[str, Written]:
+        """How the numbers of each column are written that are not written as 1234.5, with their decimal separator."""
+        forms = {column: feature.number_form for column, feature in self.inputs.items()}
+        return {column: form.decided(self.data.decimal) for column, form in forms.items() if form}
+
+    @property
+    def text_forms(self) -> dict[str, Written]:
+        """The same, and the columns of numbers, labels and the weight with a decimal comma by `data.decimal`."""
+        names = [*self.numeric_columns, *self.target_columns] if self.data.decimal == "," else []
+        return {**dict.fromkeys(names, Written(decimal=",")), **self.number_forms}
 
     @property
     def separators(self) -> dict[str, str]:

@@ -16,6 +16,8 @@ import pyarrow.parquet
 
 from ctrpipe.common.metrics import auc
 from ctrpipe.transforms.log.kinds.multivalent import weighted_pair
+from ctrpipe.transforms.log.look_alikes import LEAST_SHARE as LEAST_SHARE_ALIKE
+from ctrpipe.transforms.log.look_alikes import look_alikes
 from ctrpipe.transforms.log.payload import payload_rows, plain, read_rows
 from ctrpipe.transforms.log.spec import LogSpec
 
@@ -75,6 +77,8 @@ def suspects(spec: LogSpec, rows: pa.Table) -> Iterator[Suspect]:
             yield Suspect(column, "train", text)
         if feature.is_single and (text := _fractions(values)):
             yield Suspect(column, "train", text)
+        if feature.is_single and feature.has_vocabulary(column) and (text := _look_alikes(values)):
+            yield Suspect(column, "train", text)
         if feature.scale and (text := _stretched(values.numbers, feature.scale)):
             yield Suspect(column, "train", text)
         if feature.list_separator and not feature.weight_separator:
@@ -82,6 +86,18 @@ def suspects(spec: LogSpec, rows: pa.Table) -> Iterator[Suspect]:
                 text = f"its elements seem to have weights, as {pair!r}: each pair counts as a value of its own"
                 sign = ":" if ":" in pair else "="
                 yield Suspect(column, "train", f"{text}; set weights: '{sign}' of kind: multivalent, or remove them")
+
+
+def _look_alikes(values: "_Values") -> str:
+    """Returns two categories of a column that a reader takes for one value; "" if there are none."""
+    counts = np.bincount(values.codes, minlength=len(values.texts) + 1)[1:]
+    frequent = np.flatnonzero(counts >= LEAST_SHARE_ALIKE * len(values.codes))
+    texts = [_shown_text(text) for text in values.texts.take(pa.array(frequent)).to_pylist()]
+    return look_alikes(dict(zip(texts, counts[frequent].tolist(), strict=True)), len(values.codes))
+
+
+def _shown_text(text: bytes | str) -> str:
+    return text.decode("utf-8", "replace") if isinstance(text, bytes) else text
 
 
 def gives_away(values: pa.ChunkedArray, label: np.ndarray) -> str:

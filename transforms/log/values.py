@@ -15,10 +15,11 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.log.lines import is_utf8
 from ctrpipe.transforms.log.payload import plain
-from ctrpipe.transforms.log.spec import Label, Word, spellings
+from ctrpipe.transforms.log.spec import Label, LogSpec, Word, spellings
 from ctrpipe.transforms.log.times import time_pattern
 from ctrpipe.transforms.log.whole_numbers import WHOLE_NUMBER, texts_of_floats
 from ctrpipe.transforms.log.words import NUMBER_PATTERN
+from ctrpipe.transforms.log.written import NO_NUMBER, Written
 
 _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -40,23 +41,46 @@ class TextNumbers:
         decimal: The decimal separator: a point or a comma.
         infinite: Whether infinity, and a number too large for float32, is the largest number of float32. Otherwise it
             makes its row malformed.
+        form: The form of the numbers, with its decimal separator, where it is another one than `1234.5`.
     """
 
     missing: tuple[bytes, ...] = ()
     decimal: str = "."
     infinite: bool = False
+    form: Written | None = None
+
+    def plain(self, values: pa.Array) -> pa.Array:
+        """Returns binary values without words for missing ones as plain numbers, and others so that they are none."""
+        if self.form is not None:
+            return self.form.plain(values)
+        # A point would be a thousands separator: replacing it by a quote makes the value invalid.
+        return pc.replace_substring(pc.replace_substring(values, b".", NO_NUMBER), b",", b".")
+
+
+def text_numbers(spec: LogSpec, infinite: bool) -> dict[str, TextNumbers]:
+    """Returns how the texts of each column of a log are read where they are numbers.
+
+    Args:
+        spec: The description of the log.
+        infinite: See TextNumbers.
+    """
+    forms = spec.number_forms
+    words = {column: spec.missing_words(feature) for column, feature in spec.inputs.items()}
+    return {
+        column: TextNumbers(tuple(map(str.encode, missing)), spec.data.decimal, infinite, forms.get(column))
+        for column, missing in words.items()
+    }
 
 
 def to_floats(values: pa.Array, name: str, faults: dict[int, str], written: TextNumbers) -> pa.Array:
     """Returns binary values as float32; null where a value is missing."""
-    if written.decimal == ",":
+    if written.decimal == "," or written.form is not None:
         faults_before = set(faults)
         values = without_words(values, written.missing)
-        # A point would be a thousands separator: replacing it by a quote makes the value invalid.
-        pointed = pc.replace_substring(pc.replace_substring(values, b".", b"'"), b",", b".")
-        numbers = to_floats(pointed, name, faults, TextNumbers(infinite=written.infinite))
+        plain_numbers = written.plain(values)
+        numbers = to_floats(plain_numbers, name, faults, TextNumbers(infinite=written.infinite))
         for row in faults.keys() - faults_before:
-            faults[row] = f"{name}: {shown(values[row])} {_fault_of(pointed[row].as_py())}"
+            faults[row] = f"{name}: {shown(values[row])} {_fault_of(plain_numbers[row].as_py(), written.form)}"
         return numbers
     suspects = _not_of_digits(values)
     if len(suspects) < len(values) // 32:
@@ -131,11 +155,14 @@ def to_labels(
     return pc.if_else(known, labels, pa.scalar(None, pa.float32())) if optional else labels
 
 
+_NO_LABEL = re.compile(r"the label must be .*, found nothing")
 _TOO_LARGE = re.compile(r"the label must be 0 or 1, found '(\d+(\.\d+)?)'")
 
 
 def explained(reason: str) -> str:
     """Returns the reason of a malformed row, and what to do where its label is a rating, a count or no rate."""
+    if _NO_LABEL.search(reason):
+        return f'{reason}: leave the row out of the log; or list "" in negative, if no value means no click'
     found = _TOO_LARGE.search(reason)
     if found is None or float(found[1]) <= 1:
         return reason
@@ -469,5 +496,7 @@ def _note_numbers(values: pa.Array, rows: np.ndarray, name: str, faults: dict[in
         faults.setdefault(row, f"{name}: '{excerpt(text)}' {_fault_of(text)}")
 
 
-def _fault_of(text: bytes) -> str:
-    return "is too large for a 32-bit float" if _NUMBER.fullmatch(text) else "is not a number"
+def _fault_of(text: bytes, form: Written | None = None) -> str:
+    if _NUMBER.fullmatch(text):
+        return "is too large for a 32-bit float"
+    return f"is not a number written as {form.example}" if form else "is not a number"

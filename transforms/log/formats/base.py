@@ -10,6 +10,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.log.batches import RawBatch
+from ctrpipe.transforms.log.column_types import Mixture
 from ctrpipe.transforms.log.files import Range
 from ctrpipe.transforms.log.spec import LogSpec
 
@@ -21,12 +22,16 @@ class Format(abc.ABC):
         spec: The description of the log.
         columns: The columns to read, without those of folder names.
         labels: Whether the files must have the labels and the weight.
+
+    Attributes:
+        mixture: What the rows that were read have in columns of categories, of a format whose columns have no types.
     """
 
     def __init__(self, spec: LogSpec, columns: Sequence[str], labels: bool):
         self._spec = spec
         self._columns = columns
         self._labels = labels
+        self.mixture = Mixture()
 
     @abc.abstractmethod
     def whole(self, path: str) -> list[Range]:

@@ -115,6 +115,8 @@ class Columnar(Format):
             is_number = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
             if is_number and name in self._numeric:
                 columns[name] = values
+            elif pa.types.is_decimal(values.type) and name in self._numeric:
+                columns[name] = values.cast(pa.float64())
             elif is_list(values.type) and name in self._vectors:
                 columns[name] = values
             elif name in self._weights and is_pairs(values.type):

@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.transforms.log.files import no_rows
+from ctrpipe.transforms.log.batches import RawBatch
+from ctrpipe.transforms.log.files import Range, no_rows
 from ctrpipe.transforms.log.first_bytes import (
     BYTE_ORDER_MARK,
     ENCODING_HINT,
@@ -24,6 +25,7 @@ from ctrpipe.transforms.log.nested import ABSENT, DOT, field_of
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.values import OTHER_SEPARATOR, SEVERAL_VALUES
 from ctrpipe.transforms.log.whole_numbers import exact_limit, inexact, text_of_float
+from ctrpipe.transforms.log.written import Written
 
 
 class JsonText(TextFormat):
@@ -39,14 +41,26 @@ class JsonText(TextFormat):
         self._weights = spec.weight_separators
         self._whole = frozenset(spec.whole_number_columns)
         self._within = spec.inner_separators
+        self._forms = spec.text_forms
+        self._compared = [name for name in spec.compared_columns if name in columns]
+        self._numbers: dict[str, int] = {}  # of the rows of the last call of _parse
 
     def _faults(self, lines: Lines, not_utf8: list[int], width: int) -> dict[int, str]:
         return dict.fromkeys(not_utf8, f"invalid UTF-8{ENCODING_HINT}")
 
     def _parse(self, text: bytes, rows: int, names: Sequence[str]) -> tuple[dict[str, pa.Array], dict[int, str]]:
         lines = text.split(b"\n")[:-1]
-        signs = (self._weights, self._within)
-        return parse_objects(lines, self._columns, self._separators, self._ordered, self._numeric, self._whole, *signs)
+        signs = (self._weights, self._within, self._forms)
+        settings = (self._separators, self._ordered, self._numeric, self._whole, *signs)
+        self._numbers = {}
+        return parse_objects(lines, self._columns, *settings, numbers=self._numbers)
+
+    def _batch(self, part: Range, lines: Lines, first_line: int) -> RawBatch:
+        batch = super()._batch(part, lines, first_line)
+        compared = {name: batch.columns[name] for name in self._compared}
+        numbers = {name: row for name, row in self._numbers.items() if name in compared}
+        self.mixture.note(part.path, batch.lines, compared, numbers, self._separators)
+        return batch
 
 
 class JsonLines(JsonText):
@@ -66,8 +80,12 @@ class JsonLines(JsonText):
         return (Lines(chunk, b"", quoted=False) for chunk in chunks)
 
 
-class _Float(str):
-    """A number with decimals or an exponent, as the file has it."""
+class _Number(str):
+    """A number, as the file has it."""
+
+
+class _Float(_Number):
+    """A number with decimals or an exponent."""
 
 
 class _Wrong(Exception):
@@ -83,6 +101,8 @@ def parse_objects(
     whole: Collection[str] = (),
     weights: Mapping[str, str] = types.MappingProxyType({}),
     within: Mapping[str, str] = types.MappingProxyType({}),
+    forms: Mapping[str, Written] = types.MappingProxyType({}),
+    numbers: dict[str, int] | None = None,
 ) -> tuple[dict[str, pa.Array], dict[int, str]]:
     """Returns the columns of well-formed lines, and the reasons why the other lines are malformed, by index.
 
@@ -98,8 +118,11 @@ def parse_objects(
         whole: The columns in which a number with an exponent or decimals must be exact if it is whole.
         weights: Maps each column of elements with weights, which an object may hold, to the separator between both.
         within: Maps each column of lists of lists to the separator of the inner ones.
+        forms: How the texts of columns of numbers are written. JSON's own numbers become such texts.
+        numbers: Gets the first of the rows of each column that has a number, or a list with one.
     """
     rows: list[list[bytes | None]] = []
+    noted = {} if numbers is None else numbers
     wrong: dict[int, str] = {}
     for number, line in enumerate(lines):
         try:
@@ -113,8 +136,12 @@ def parse_objects(
                     value = _nested(values, name)
                 if isinstance(value, dict) and name in weights:
                     value = [_weighted(element, weight, name, weights[name]) for element, weight in value.items()]
+                if name not in noted and _has_number(value):
+                    noted[name] = len(rows)
                 if isinstance(value, _Float | list) and name not in numeric:
                     value = _plain(value, name, name in whole)
+                if isinstance(value, _Number) and name in forms:
+                    value = forms[name].text_of(value)
                 if isinstance(value, list) and name in within:
                     value = [_inner(element, name, within[name]) for element in value]
                 row.append(_as_bytes(value, name, separators.get(name), name in ordered))
@@ -133,7 +160,11 @@ def _constant(name: str) -> _Float | None:
     return None if name == "NaN" else _Float(name)  # as in Parquet, NaN is a missing number
 
 
-_DECODER = json.JSONDecoder(parse_int=str, parse_float=_Float, parse_constant=_constant)
+_DECODER = json.JSONDecoder(parse_int=_Number, parse_float=_Float, parse_constant=_constant)
+
+
+def _has_number(value: Any) -> bool:
+    return isinstance(value, _Number) or (isinstance(value, list) and any(map(_has_number, value)))
 
 
 def _nested(values: dict[str, Any], name: str) -> Any:

@@ -1,6 +1,5 @@
 """The kind `categorical`."""
 
-import re
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -10,17 +9,8 @@ from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.log.kinds.guess import ColumnSample, Guess
 from ctrpipe.transforms.log.kinds.kind import FEW, Seen, WithVocabulary
 from ctrpipe.transforms.log.kinds.pretrained import Pretrained
+from ctrpipe.transforms.log.written import WRITTEN_NUMBER
 
-# Numbers with a sign of money, of percent or a unit, or with marks between thousands, which are read as texts.
-_FIGURE = r"(\d{1,3}([,' \u00a0\u202f]\d{3})+(\.\d+)?|\d{1,3}(\.\d{3})+,\d+|\d+([.,]\d+)?)"
-_MONEY = r"(US\$|R\$|[$€£¥₹₽₩₺]|kr\.?|zł|Fr\.|Euros?|euros?)"
-_UNIT = (
-    r"(%|kg|g|mg|t|lbs?|oz|km|m|cm|mm|mi|ft|l|ml|h|hrs?|hours?|min|mins|minutes?|s|sec|secs|seconds?|ms|d|days?|[kKMGT]i?B|"
-    r"[kKM]|Mio\.?|°C|°F|px|m²|qm|pcs)"
-)
-_WRITTEN_NUMBER = re.compile(
-    rf"\(?[+-]?\s?({_MONEY}|[A-Z]{{3}}\s)?\s?[+-]?{_FIGURE}\s?({_MONEY}|[A-Z]{{3}}|{_UNIT})?\)?", re.ASCII
-)
 # What a draft keeps of a column of many values: those that occur twice, half a million at most.
 OFTEN = {"top_k": 500_000, "min_count": 2}
 
@@ -99,10 +89,10 @@ class Categorical(WithVocabulary):
     def guess(cls, column: ColumnSample) -> Guess | None:
         numbers = column.numbers
         nothing_repeats = numbers.what == "row" if numbers else column.never_repeats
-        if numbers is None and column.present and column.most(lambda value: bool(_WRITTEN_NUMBER.fullmatch(value))):
-            example = excerpt(next(filter(_WRITTEN_NUMBER.fullmatch, column.present)))
+        if numbers is None and column.present and column.most(lambda value: bool(WRITTEN_NUMBER.fullmatch(value))):
+            example = excerpt(next(filter(WRITTEN_NUMBER.fullmatch, column.present)))
             is_what = "left out" if nothing_repeats else "read as categories"
-            asked = f"numbers, as {example}, that are not written as 1234.5 are {is_what}: convert them in the log?"
+            asked = f"numbers, as {example}, of several forms are {is_what}: write them alike in the log?"
             return Guess({} if nothing_repeats else {"kind": "categorical"}, f"{column.seen}; {asked}", True)
         if nothing_repeats:
             return Guess.nothing_repeats(column.seen, len(column.distinct) == len(column.present))

@@ -28,11 +28,13 @@ class Guess:
         settings: Keys of a feature; empty if the column is left out.
         comment: What was observed in the values, and what is uncertain.
         unsure: Whether a user should check the guess.
+        is_unrepeated: Whether the column is left out because its values do not repeat.
     """
 
     settings: dict[str, Any]
     comment: str
     unsure: bool = False
+    is_unrepeated: bool = False
 
     @classmethod
     def nothing_repeats(cls, seen: str, never: bool = True) -> "Guess":
@@ -43,8 +45,8 @@ class Guess:
             never: Whether no value occurs twice.
         """
         if never:
-            return cls({}, f"another value in each row ({seen}), so that nothing repeats: left out", True)
-        return cls({}, f"hardly a value occurs twice ({seen}), so that they teach nothing: left out", True)
+            return cls({}, f"another value in each row ({seen}), so that nothing repeats: left out", True, True)
+        return cls({}, f"hardly a value occurs twice ({seen}), so that they teach nothing: left out", True, True)
 
 
 def usual_length(lengths: Iterable[int]) -> int:

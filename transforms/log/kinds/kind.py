@@ -9,6 +9,7 @@ import pydantic
 
 from ctrpipe.transforms.log.kinds.guess import ColumnSample, Guess
 from ctrpipe.transforms.log.section import ColumnNames, Section
+from ctrpipe.transforms.log.written import Written
 
 FEW = 100  # minimum of present values for some notes
 
@@ -117,6 +118,11 @@ class Kind(Section, abc.ABC):
     @property
     def time_format(self) -> str | None:
         """How the columns' times are written; None if they hold no times."""
+        return None
+
+    @property
+    def number_form(self) -> Written | None:
+        """How the log writes the columns' numbers, where it does not write 1234.5."""
         return None
 
     @property

@@ -7,6 +7,7 @@ import pydantic
 
 from ctrpipe.transforms.log.kinds.guess import ColumnSample, Guess
 from ctrpipe.transforms.log.kinds.kind import Columns, Seen
+from ctrpipe.transforms.log.written import Written
 
 BUCKETS = ("log_bucketize", "bars_bucketize", "quantile_bucketize", "min_max")
 TRANSFORMS = (*BUCKETS, "standardize", "quantile_normalize", "embed")
@@ -46,6 +47,8 @@ class Numeric(Columns):
     """
     buckets: int | None = pydantic.Field(None, ge=2, examples=[50])
     """Number of buckets. `quantile_bucketize` requires it; `min_max` has 101 buckets if it is null."""
+    written: Written | None = None
+    """How the log writes the numbers, such as `$1,234.50` or `0.4 kg`; null: as 1234.5, or with `data.decimal`."""
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Numeric":
@@ -54,6 +57,10 @@ class Numeric(Columns):
         if self.buckets is not None and self.transform not in ("quantile_bucketize", "min_max"):
             raise ValueError(f"buckets applies to quantile_bucketize and min_max, not to {self.transform}")
         return self
+
+    @property
+    def number_form(self) -> Written | None:
+        return self.written
 
     @property
     def is_dense(self) -> bool:

@@ -1,5 +1,6 @@
 """The kind `time`."""
 
+import collections
 import re
 from collections.abc import Sequence
 from typing import ClassVar, Literal
@@ -32,6 +33,13 @@ _OTHER_PATTERNS = (("%d/%b/%Y:%H:%M:%S %z",), ("%d-%b-%Y",))
 _EPOCH = re.compile(r"\d+(\.\d*)?", re.ASCII)
 _EXPONENT = re.compile(r"[1-9](\.\d+)?[eE]\+?(0?[89]|1[012])", re.ASCII)
 _EPOCH_SPAN = 1.25  # maximum ratio of the latest to the earliest epoch of a log
+
+
+# A date with slashes, points or hyphens, with or without a time of the day.
+_LIKE_A_TIME = re.compile(
+    r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}"
+    r"([ T,]+\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[AaPp]\.?[Mm]\.?)?( ?(Z|UTC|[+-]\d\d:?\d\d))?)?"
+)
 
 
 class Time(Columns):
@@ -80,7 +88,7 @@ class Time(Columns):
             return Guess({}, f"times as {shown}, whose exponent is not read: left out; write {float(shown):.0f}", True)
         found = None if column.is_list else _formats_of(column)
         if found is None:
-            return None
+            return None if column.is_list else _of_several_forms(column)
         time_format, *others = found
         comment = f"times as {excerpt(column.present[0])}, {column.seen}"
         unsure = bool(others) and not time_format.startswith(_USUAL)
@@ -103,6 +111,22 @@ class Time(Columns):
 
     def meaning(self, column: str) -> tuple[object, ...]:
         return (self.kind, self.role, self.timezone)
+
+
+def _of_several_forms(column: ColumnSample) -> Guess | None:
+    """Returns the guess for times that are written in several ways, which no format reads; None for other values."""
+    if not column.present or not column.most(lambda value: bool(_LIKE_A_TIME.fullmatch(value))):
+        return None
+    if not TIME_NAME.search(column.name) and not column.most(lambda value: ":" in value):
+        return None
+    written = [re.sub(r"[A-Za-z]+", "a", re.sub(r"\d+", "9", value)) for value in column.present]
+    first = dict(zip(reversed(written), reversed(column.present), strict=True))
+    counts = collections.Counter(written)
+    forms = [form for form, count in counts.most_common(3) if count >= 0.01 * len(column.present)]
+    if len(forms) < 2:
+        return None
+    shown = ", ".join(excerpt(first[form]) for form in forms)
+    return Guess({}, f"times of {len(counts)} forms, as {shown}: left out; write them alike in the log", True)
 
 
 def _formats_of(column: ColumnSample) -> list[str] | None:
