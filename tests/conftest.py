@@ -70,6 +70,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         with importing_tfx():
             import ctrpipe.pipeline.monitoring.statistics
         import ctrpipe.pipeline.report.plots  # noqa: F401
+
         _compute_at_once()
         fork_server()
     try:

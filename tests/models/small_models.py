@@ -255,6 +255,14 @@ def randomised(name: str, data: FeatureMap | None = None, **changes):
 
 
 @functools.cache
+def built(name: str) -> CTRModel:
+    """A model with the weights that it begins with, made once for all tests of a process: they only read it."""
+    model = create(name, map_of(name), **SMALL[name])
+    model(batch_of(name))
+    return model
+
+
+@functools.cache
 def unchanged(name: str) -> CTRModel:
     """`randomised(name)`, made once for all tests of a process: they only read it."""
     return randomised(name)

@@ -19,14 +19,17 @@ from _pytest.mark import ParameterSet
 from ctrpipe.models import FeatureMap, available, create
 from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.models.base.losses import BinaryCrossEntropy
+from ctrpipe.models.base.registry import model_class
 from ctrpipe.models.base.saved import save_model
 from tests.models.small_models import (
     EVERY_MODEL,
+    FAMILIES,
     KINDS,
     OF_SEVERAL_INPUTS,
     SMALL,
     WITH_TASKS,
     batch_of,
+    built,
     cases_of,
     divided,
     feature_map,
@@ -36,6 +39,7 @@ from tests.models.small_models import (
     with_items,
 )
 
+OURS = "ctrpipe.models."
 SUMS = [name for name in SMALL if name != "esmm"]  # whose output biases are added to logits
 
 
@@ -302,9 +306,26 @@ def test_wrong_names_and_values_say_what_exists():
 def test_no_part_of_a_model_is_left_without_weights(name):
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # Keras warns of a layer that was never called
-        model = create(name, map_of(name), **SMALL[name])
-        model(batch_of(name))
+        model = built(name)
     assert all(layer.built for layer in model._flatten_layers())
+
+
+def ancestors(layer: object) -> set[type]:
+    return {each for each in type(layer).__mro__ if each.__module__.startswith(OURS)}
+
+
+@pytest.mark.slow
+def test_every_layer_and_every_base_class_is_in_one_of_the_families():
+    parts = {}
+    for name in SMALL:
+        model = built(name)
+        own = type(model)
+        parts[name] = {part for layer in model._flatten_layers() for part in ancestors(layer)} - {own}
+    everything = set().union(*parts.values())
+    assert len([part for part in everything if part.__module__.startswith(f"{OURS}layers.")]) > 25
+    # A model that another one is built on stands for itself where it is a family.
+    of_families = set().union(*(parts[name] | {model_class(name)} for name in FAMILIES))
+    assert {part.__name__ for part in everything - of_families} == set()
 
 
 def test_every_model_tells_its_options():
