@@ -25,6 +25,7 @@ from tests.warm_processes import fork_server
 
 pytest_plugins = [
     "tests.changed",
+    "tests.quick_work",
     "tests.shared_folders",
     "tests.slowest_files",
     "tests.stores",
@@ -67,7 +68,9 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     if hasattr(session.config, "workerinput"):
         import_tensorflow()
         with importing_tfx():
-            import ctrpipe.pipeline.monitoring.statistics  # noqa: F401
+            import ctrpipe.pipeline.monitoring.statistics
+        import ctrpipe.pipeline.report.plots  # noqa: F401
+
         _compute_at_once()
         fork_server()
     try:

@@ -16,7 +16,7 @@ from ctrpipe.pipeline.sweep.check import check_models
 from ctrpipe.pipeline.sweep.plan import make_plan
 from ctrpipe.pipeline.training.network import build_network, count_parameters
 from ctrpipe.transforms.features.preprocessing import layout
-from tests.models.small_models import FAMILIES, KINDS, SMALL
+from tests.models.small_models import KINDS, SMALL
 
 FOLDER = pathlib.Path(__file__).parents[1] / "configs"
 CONFIGS = [FOLDER / name for name in config_names() if not name.startswith("sweeps/")]
@@ -45,11 +45,11 @@ def is_large(path: pathlib.Path) -> bool:
 
 
 def models_to_build() -> Iterator[ParameterSet]:
-    """In `make test` the first one of each kind of layer; of 12 layers of 768 and of BARS, which take seconds, few."""
+    """In `make test` the first one of each kind of model; of 12 layers of 768 and of BARS, which take seconds, few."""
     seen: set[str] = set()
     for path in sorted(CONFIGS, key=is_large):
         again = path.stem in seen or (path.parent.name == "bert4ctr" and path.stem != "bert4ctr")
-        again |= path.stem in SMALL and path.stem not in FAMILIES
+        again |= path.stem in SMALL and path.stem not in KINDS
         seen.add(path.stem)
         yield pytest.param(path, marks=[pytest.mark.large] if again else [pytest.mark.slow] * (path.stem not in KINDS))
 

@@ -42,7 +42,7 @@ def test_a_table_has_the_sum_of_each_tests_reports_with_the_most_first():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("processes", ["0", "1"])
+@pytest.mark.parametrize("processes", [pytest.param("0", marks=pytest.mark.large), "1"])
 def test_the_seconds_are_those_of_a_test_and_of_its_children(tmp_path, processes):
     plugins = "pytest_plugins = ['tests.slowest_files']\n"
     run(tmp_path, {"conftest.py": plugins, "test_a.py": BUSY}, "-n", processes, f"--cpu-table={tmp_path}/table")

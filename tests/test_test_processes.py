@@ -90,7 +90,7 @@ def test_a_process_above_its_bound_fails_the_run(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("processes", ["0", "1"])
+@pytest.mark.parametrize("processes", [pytest.param("0", marks=pytest.mark.large), "1"])
 def test_what_a_run_leaves_in_its_temporary_folder_goes_with_it(tmp_path, processes):
     run(tmp_path, {"test_a.py": LEAVES.format(note=str(tmp_path / "note"))}, "-n", processes)
     *left, own = map(pathlib.Path, (tmp_path / "note").read_text().splitlines())

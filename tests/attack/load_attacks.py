@@ -25,7 +25,7 @@ def many_slow_clients(target: Target) -> list[Measure]:
 
 def steady_clients(target: Target) -> list[Measure]:
     """200 clients that ask for 60 s, each over new connections: all are answered rightly."""
-    end = time.monotonic() + target.take(60, 2)
+    end = time.monotonic() + target.take(60, 1)
 
     def ask(_: int) -> tuple[int, int]:
         answered = wrong = 0
@@ -56,7 +56,7 @@ def aborted_connections(target: Target) -> list[Measure]:
 
     before = target.server.usage()
     with Bystander(target) as other, concurrent.futures.ThreadPoolExecutor(8) as pool:
-        list(pool.map(abort, range(target.take(34_000, 1000))))
+        list(pool.map(abort, range(target.take(34_000, 400))))
     time.sleep(1)
     found, after = other.measures(), target.server.usage()
     if before and after:

@@ -31,7 +31,7 @@ LOOP_MILLISECONDS = 20.0
 # A virtual machine counts the time that its host takes from it as the thread's own: two holds of a measurement may be
 # such.
 _OUTLIERS = 2
-_PROBES = 300  # requests that show which thread is the event loop's
+_PROBES = 100  # requests that show which thread is the event loop's
 _IDLE_WINDOW = 0.3
 _NEVER_IDLE_SECONDS = 120.0
 

@@ -1,6 +1,7 @@
 """The commands as a user runs them, on tiny sizes; what they measure here means nothing."""
 
 import collections
+import functools
 import json
 import os
 import pathlib
@@ -63,20 +64,17 @@ def test_train_against_peers(tmp_path):
     assert model["ratio"] == pytest.approx({"median": sum(ratios) / 2, "min": ratios[0], "max": ratios[1]})
 
 
-@needs_peers
-def test_a_peer_computes_in_bfloat16_where_it_is_asked_to():
-    losses = []
-    for autocast in (False, True):
-        with Peer("fuxictr") as peer:  # a process of its own begins with the same weights
-            sizes = {"sizes": [50] * 6, "dim": 8, "hidden": [32, 16]}
-            losses.append(peer.train("mlp", steps=3, batch=64, threads=1, warmup=0, autocast=autocast, **sizes)["loss"])
-    assert 0 < abs(losses[0] - losses[1]) < 0.01
-
-
-LOSS = """
-import sys; sys.path.insert(0, {folder!r})
+BFLOAT16 = """
+import json, sys; sys.path.insert(0, {folder!r})
 import torch, {name}_server as server
-from peer_server import Spec
+from peer_server import Server, Spec
+losses = []
+asked = {{"cmd": "train", "model": "mlp", "steps": 3, "batch": 64, "warmup": 0}}
+asked |= {{"sizes": [50] * 6, "dim": 8, "hidden": [32, 16]}}
+for autocast in (False, True):
+    torch.manual_seed(1)
+    answer = Server(server.build, {{"mlp": True}}).answer({{**asked, "autocast": autocast}})
+    losses.append(answer["loss"])
 seen, entropy = [], torch.nn.functional.binary_cross_entropy
 def noted(given, *rest, **more):
     seen.append((given.dtype, torch.is_autocast_enabled("cpu")))
@@ -85,19 +83,34 @@ torch.nn.functional.binary_cross_entropy = noted
 built = server.build("dcn_v2", Spec(sizes=(50,) * 4, dim=8, hidden=(32,), cin=(4,)), False)
 with torch.autocast("cpu", torch.bfloat16):
     loss = built.loss(built.inputs(torch.ones(8, 4, dtype=torch.int64), torch.ones(8)))
-print(seen, loss.dtype)
+print(json.dumps([losses, [[str(kind), is_on] for kind, is_on in seen], str(loss.dtype)]))
 """
 
 
+@functools.cache
+def in_bfloat16(name: str) -> list:
+    """Of a peer: losses without and with autocast from the same weights, and how it computes the cross-entropy."""
+    text = BFLOAT16.format(folder=str(ROOT / "benchmarks" / "peers"), name=name)
+    done = subprocess.run([ENVIRONMENTS / name / "bin" / "python", "-c", text], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 @needs_peers
-@pytest.mark.parametrize("name", ["fuxictr", "recbole"])
+def test_a_peer_computes_in_bfloat16_where_it_is_asked_to():
+    losses, *_ = in_bfloat16("fuxictr")
+    assert 0 < abs(losses[0] - losses[1]) < 0.01
+
+
+@needs_peers
+@pytest.mark.parametrize("name", ["fuxictr", pytest.param("recbole", marks=pytest.mark.large)])
 def test_a_peers_loss_is_not_in_bfloat16(name):
     """On a GPU PyTorch refuses the cross-entropy of probabilities where it rounds."""
-    text = LOSS.format(folder=str(ROOT / "benchmarks" / "peers"), name=name)
-    done = subprocess.run([ENVIRONMENTS / name / "bin" / "python", "-c", text], capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1] == "[(torch.float32, False)] torch.float32", done.stderr
+    _, *computed = in_bfloat16(name)
+    assert computed == [[["torch.float32", False]], "torch.float32"]
 
 
+@pytest.mark.large(like="tests/benchmarks/test_commands.py::test_memory_of_packed_files")
 @needs_peers
 def test_memory(tmp_path):
     arguments = ["--only", "cin", "--maps", "4,4", "--ids", "5"]
@@ -142,8 +155,11 @@ def test_backends(tmp_path):
     assert min(report["start_cpu_s"].values()) > 0.5
 
 
+# The trainings of the others are in test_quality.py.
 @needs_peers
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "fuxictr" else [pytest.mark.large]) for name in NAMES]
+)
 def test_every_peer_trains_every_model(name):
     sizes = {"sizes": [5] * 6, "dim": 4, "hidden": [8, 8], "cin": [4, 4, 4], "attention": 4}
     with Peer(name) as peer:

@@ -38,7 +38,6 @@ from ctrpipe.transforms.generate import generate
 
 ROOT = pathlib.Path(__file__).parents[2]
 SCHEDULE = {"batch_size": 1024, "evaluations_per_epoch": 4, **STOP}
-SHARED = ("deepctr_torch", "recbole")
 
 
 def needs(name: str) -> pytest.MarkDecorator:
@@ -311,7 +310,13 @@ def test_trees_learn_what_no_column_shows(tmp_path: pathlib.Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [pytest.param(name, marks=needs(name)) for name in SHARED])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("deepctr_torch", marks=needs("deepctr_torch")),
+        pytest.param("recbole", marks=[needs("recbole"), pytest.mark.large]),
+    ],
+)
 def test_a_peer_is_trained_to_its_best_validation_result(name: str, tmp_path: pathlib.Path) -> None:
     rows = parity_rows(tmp_path)
     labels = rows.split("test")[1]

@@ -186,7 +186,7 @@ np.save(folder / "logits.npy", logits)
 
 
 @slow
-def test_the_keras_model_of_a_run_and_of_its_pushed_version_answers_what_is_served(run, tmp_path):
+def test_the_keras_model_of_a_run_and_of_its_pushed_version_answers_what_is_served(run):
     with ctrpipe.load(run.model) as model:
         served = model.predict(COLUMNS)["ctr"]
         packed = dict(model._servable.run("transform_raw", _arrays()))
@@ -195,12 +195,21 @@ def test_the_keras_model_of_a_run_and_of_its_pushed_version_answers_what_is_serv
         network = ctrpipe.load(source).keras
         np.testing.assert_allclose(np.asarray(network(packed))[:, 0], logits, atol=1e-5)
     assert {"user", "film", "year"} <= {field.name for field in ctrpipe.load(run).feature_map.fields} | {"year"}
+
+
+@pytest.mark.large(like="tests/models/test_models.py::test_a_kept_model_is_loaded_on_jax_without_tensorflow")
+@slow
+def test_the_keras_model_of_a_run_answers_on_jax_what_is_served(run, tmp_path):
+    with ctrpipe.load(run.model) as model:
+        served = model.predict(COLUMNS)["ctr"]
+        packed = dict(model._servable.run("transform_raw", _arrays()))
     np.savez(tmp_path / "packed.npz", **packed)
     environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", ON_JAX, str(tmp_path), str(run.output)]
     result = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert result.returncode == 0, result.stderr[-2000:]
-    np.testing.assert_allclose(np.load(tmp_path / "logits.npy")[:, 0], logits, atol=1e-5)
+    logits = np.load(tmp_path / "logits.npy")[:, 0]
+    np.testing.assert_allclose(1 / (1 + np.exp(-logits)), served, atol=1e-5)
 
 
 def _arrays() -> dict[str, np.ndarray]:

@@ -111,6 +111,10 @@ FAMILIES += ("numbert", "bert4ctr", "shallow_interaction_n", "cascading_nn_gbdt"
 # Together they have every kind of input, and every base class that models of several files share: for what takes
 # seconds a model and is no layer's own.
 KINDS = ("xdeepfm", "hiformer", "dien", "two_tower", "ple", "bert4ctr", "cascading_nn_gbdt")
+# Beside one of each kind: those with layers of several inputs, which test_layers.py leaves to them, and those that stop
+# gradients or have other logits than the sum of their parts.
+OF_SEVERAL_INPUTS = (*KINDS, "nais", "din", "bst", "sequence_transformer", "sim", "hstu", "one_trans", "starspace")
+OF_SEVERAL_INPUTS += ("lightgbm", "final_net", "pepnet", "qnn", "esmm", "numbert", "shallow_interaction_n")
 RAW_NUMBERS = (35.0, 0.0, 7.0, 1234.0, -62.5, 0.01236, 999.6, math.nan)
 IN_ORDER = ("bst", "sequence_transformer", "dien", "hstu", "one_trans")  # those to which the order of a history matters
 WITH_HISTORY = ("fism", "nais", "din", "sim", *IN_ORDER)
@@ -138,7 +142,6 @@ def cases_of(
     return [pytest.param(name, marks=marks(name)) for name in names]
 
 
-ONE_OF_EACH_FAMILY = cases_of(FAMILIES, quick=KINDS)
 ONE_OF_EACH_KIND = cases_of(KINDS)
 EVERY_MODEL = cases_of(SMALL, quick=KINDS)
 
@@ -248,6 +251,14 @@ def randomised(name: str, data: FeatureMap | None = None, **changes):
     scale = 0.8 if "key_dim" in SMALL[name] or name in ("rank_mixer", "one_trans") else 0.4
     for weight in model.trainable_variables:
         weight.assign(random.normal(scale=scale, size=weight.shape).astype(np.float32))
+    return model
+
+
+@functools.cache
+def built(name: str) -> CTRModel:
+    """A model with the weights that it begins with, made once for all tests of a process: they only read it."""
+    model = create(name, map_of(name), **SMALL[name])
+    model(batch_of(name))
     return model
 
 

@@ -13,6 +13,7 @@ from ctrpipe.models.layers.activation_unit import ActivationUnit
 from tests.models.small_models import (
     FAMILIES,
     KINDS,
+    OF_SEVERAL_INPUTS,
     WITH_HISTORY,
     WITH_ITEMS,
     WITH_TEXT,
@@ -31,7 +32,7 @@ def repeated(context: dict[str, np.ndarray], joined: dict[str, np.ndarray], rows
     return {**{name: np.asarray(values) for name, values in joined.items()}, **texts}
 
 
-@pytest.mark.parametrize("name", cases_of(FAMILIES, quick=KINDS))
+@pytest.mark.parametrize("name", cases_of(OF_SEVERAL_INPUTS, quick=KINDS))
 def test_candidates_have_the_logits_of_their_rows(name):
     data, inputs = with_items(name), batch_of(name)
     model = randomised(name, data)
@@ -65,7 +66,9 @@ def test_joined_tensors_have_the_first_context_and_every_candidate():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in WITH_TEXT if name not in ("text_only", "numbert")])
+@pytest.mark.parametrize(
+    "name", cases_of(FAMILIES, [name for name in WITH_TEXT if name not in ("text_only", "numbert")])
+)
 def test_a_text_is_the_context_where_no_column_is_the_candidates(name):
     data, inputs = map_of(name), batch_of(name)
     model = randomised(name, data)

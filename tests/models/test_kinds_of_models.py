@@ -1,17 +1,13 @@
-"""The models that stand for the others in `make test` have every part that any model has."""
+"""The models that stand for the others in `make test` have every part that any model has.
 
-import pytest
+That the families have every layer is asked in test_models.py, which builds every model.
+"""
 
-from ctrpipe.models import create
 from ctrpipe.models.base.registry import model_class
 from tests.models.small_models import FAMILIES, KINDS, SMALL, batch_of, cases_of, map_of
 
 OURS = "ctrpipe.models."
 MODULES = {model_class(name).__module__ for name in SMALL}
-
-
-def ancestors(layer: object) -> set[type]:
-    return {each for each in type(layer).__mro__ if each.__module__.startswith(OURS)}
 
 
 def bases_of(name: str) -> set[type]:
@@ -27,21 +23,6 @@ def inputs_of(name: str) -> set[str]:
     found = {*batch_of(name), *(field.kind for field in data.fields), *(field.role for field in data.fields)}
     found |= {"several labels"} if len(data.tasks) > 1 else set()
     return found | ({"a candidate"} if any(field.shared_with for field in data.fields) else set())
-
-
-@pytest.mark.slow
-def test_every_layer_and_every_base_class_is_in_one_of_the_families():
-    parts = {}
-    for name in SMALL:
-        model = create(name, map_of(name), **SMALL[name])
-        model(batch_of(name))
-        own = type(model)
-        parts[name] = {part for layer in model._flatten_layers() for part in ancestors(layer)} - {own}
-    everything = set().union(*parts.values())
-    assert len([part for part in everything if part.__module__.startswith(f"{OURS}layers.")]) > 25
-    # A model that another one is built on stands for itself where it is a family.
-    of_families = set().union(*(parts[name] | {model_class(name)} for name in FAMILIES))
-    assert {part.__name__ for part in everything - of_families} == set()
 
 
 def test_every_base_class_and_every_input_is_in_one_of_the_kinds():

@@ -176,7 +176,8 @@ QUICK |= {"kernel_product", "outer_product", "tower", "tower_hidden", "vector_cr
 # Further options of a layer that `make test` has: models of test_equations.py, test_relations.py and test_models.py
 # have them too, in `make test`.
 FURTHER = {"cin_split", "encoder_feature", "encoder_pruned", "encoder_low_rank", "interacting_layer_bare"}
-FURTHER |= {"token_mixer", "bilinear_each", "tower_layer"}
+FURTHER |= {"token_mixer", "bilinear_each", "tower_layer", "tower_hidden", "tower", "bilinear_all", "factorized_sum"}
+FURTHER |= {"encoder_shared", "cin_rank", "number_embedding_autodis"}
 
 
 def layer_cases() -> Iterator[ParameterSet]:

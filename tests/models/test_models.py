@@ -19,15 +19,17 @@ from _pytest.mark import ParameterSet
 from ctrpipe.models import FeatureMap, available, create
 from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.models.base.losses import BinaryCrossEntropy
+from ctrpipe.models.base.registry import model_class
 from ctrpipe.models.base.saved import save_model
 from tests.models.small_models import (
     EVERY_MODEL,
     FAMILIES,
     KINDS,
-    ONE_OF_EACH_FAMILY,
+    OF_SEVERAL_INPUTS,
     SMALL,
     WITH_TASKS,
     batch_of,
+    built,
     cases_of,
     divided,
     feature_map,
@@ -37,11 +39,12 @@ from tests.models.small_models import (
     with_items,
 )
 
+OURS = "ctrpipe.models."
 SUMS = [name for name in SMALL if name != "esmm"]  # whose output biases are added to logits
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
+@pytest.mark.parametrize("name", cases_of(OF_SEVERAL_INPUTS, quick=KINDS))
 def test_every_weight_gets_a_gradient(name):
     model, inputs = unchanged(name), batch_of(name, 64)
     with tf.GradientTape() as tape:
@@ -52,14 +55,14 @@ def test_every_weight_gets_a_gradient(name):
         assert np.abs(tf.convert_to_tensor(gradient)).max() > 0, weight.path
 
 
-@pytest.mark.parametrize("name", ONE_OF_EACH_FAMILY)
+@pytest.mark.parametrize("name", cases_of(OF_SEVERAL_INPUTS, quick=KINDS))
 def test_a_row_does_not_depend_on_other_rows(name):
     model, inputs = unchanged(name), batch_of(name)
     one = {key: value[2:3] for key, value in inputs.items()}
     np.testing.assert_allclose(model(one), model(inputs)[2:3], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", cases_of(FAMILIES, SUMS, quick=KINDS))
+@pytest.mark.parametrize("name", cases_of((*KINDS, "lightgbm", "starspace", "numbert"), SUMS, quick=KINDS))
 def test_a_base_rate_moves_every_logit_by_its_log_odds(name):
     model, inputs = create(name, map_of(name), **SMALL[name]), batch_of(name)
     before = np.asarray(model(inputs))
@@ -206,15 +209,16 @@ for line in sys.stdin:
     inputs = arrays(task["inputs"])
     if "kept" in task:
         model = load_model(pathlib.Path(task["kept"]))
-        print(json.dumps(np.asarray(jax.jit(lambda: model(inputs))()).tolist()), flush=True)
+        print(json.dumps(np.asarray(jax.jit(model)(inputs)).tolist()), flush=True)
         assert "tensorflow" not in sys.modules
         continue
     model = create(task["name"], FeatureMap.from_json(task["map"]), **task["options"])
     model({key: keras.KerasTensor(value.shape, value.dtype.name) for key, value in inputs.items()})
     model.set_weights([np.array(value) for value in task["weights"]])
     given = [arrays(side) for side in task["candidates"]]
-    # One program, as a training compiles it: operation by operation a model takes twice as long.
-    logits = jax.jit(lambda: model.candidate_logits(*given) if given else model(inputs))()
+    # One program, as a training compiles it: operation by operation a model takes twice as long. Of inputs that are
+    # no arguments, XLA would compute all that follows from them while it compiles.
+    logits = jax.jit(model.candidate_logits)(*given) if given else jax.jit(model)(inputs)
     print(json.dumps(np.asarray(logits).tolist()), flush=True)
 """
 
@@ -302,9 +306,26 @@ def test_wrong_names_and_values_say_what_exists():
 def test_no_part_of_a_model_is_left_without_weights(name):
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # Keras warns of a layer that was never called
-        model = create(name, map_of(name), **SMALL[name])
-        model(batch_of(name))
+        model = built(name)
     assert all(layer.built for layer in model._flatten_layers())
+
+
+def ancestors(layer: object) -> set[type]:
+    return {each for each in type(layer).__mro__ if each.__module__.startswith(OURS)}
+
+
+@pytest.mark.slow
+def test_every_layer_and_every_base_class_is_in_one_of_the_families():
+    parts = {}
+    for name in SMALL:
+        model = built(name)
+        own = type(model)
+        parts[name] = {part for layer in model._flatten_layers() for part in ancestors(layer)} - {own}
+    everything = set().union(*parts.values())
+    assert len([part for part in everything if part.__module__.startswith(f"{OURS}layers.")]) > 25
+    # A model that another one is built on stands for itself where it is a family.
+    of_families = set().union(*(parts[name] | {model_class(name)} for name in FAMILIES))
+    assert {part.__name__ for part in everything - of_families} == set()
 
 
 def test_every_model_tells_its_options():

@@ -432,7 +432,7 @@ def test_the_text_never_sees_the_features(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in WITH_TEXT if name != "numbert"])
+@pytest.mark.parametrize("name", cases_of(FAMILIES, [name for name in WITH_TEXT if name != "numbert"]))
 def test_padding_does_not_change_an_answer(name):
     model, inputs = randomised(name), text_batch()
     encoder = getattr(model, "encoder", None) or model.text.encoder
@@ -454,7 +454,7 @@ def test_masked_tokens_have_exactly_no_weight():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WITH_TEXT)
+@pytest.mark.parametrize("name", cases_of(FAMILIES, WITH_TEXT))
 def test_a_position_adds_a_term_that_starts_from_zero(name):
     model, inputs = create(name, text_map(), **SMALL[name]), text_batch()
     elsewhere = {**inputs, "ids": inputs["ids"].copy()}
@@ -563,7 +563,7 @@ SHARING = tuple(name for name in WITH_TEXT if model_class(name).shares_text)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", cases_of(FAMILIES, SHARING))
-@pytest.mark.parametrize("rows", [1, 7])
+@pytest.mark.parametrize("rows", [pytest.param(1, marks=pytest.mark.large), 7])
 def test_rows_that_share_a_text_get_what_each_would_get_alone(name, rows):
     model, inputs = randomised(name), text_batch(rows)
     text = {key: inputs[key][:1] for key in ("tokens", "segments")}

@@ -213,7 +213,7 @@ def bootstrap(metric, *models: str) -> np.ndarray:
     [
         ("auc", metrics.auc, "min", -0.1, True),
         ("auc", metrics.auc, "min", 0.1, False),
-        ("log_loss", metrics.log_loss, "max", 0.1, True),
+        pytest.param("log_loss", metrics.log_loss, "max", 0.1, True, marks=pytest.mark.large),
         ("log_loss", metrics.log_loss, "max", -0.1, False),
         ("calibration", metrics.calibration, "max", -0.1, False),
     ],

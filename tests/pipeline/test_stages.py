@@ -268,10 +268,16 @@ def test_a_language_is_learned_on_texts_without_the_padding_behind_them(tmp_path
         lengths.add(tokens.shape[1])
         return hide(tokens, *rest)
 
+    def stage_after(*_):
+        raise InterruptedError
+
     monkeypatch.setattr(masked_language_model, "mask_tokens", seen)
+    monkeypatch.setattr(TensorFlowLearner, "fit", stage_after)  # the language has been learned then
     stages = {"masked_language_model": FirstStage(epochs=1)}
     training = TRAINING.model_copy(update={"stages": stages, "bucket_by_length": by_length, "epochs": 1})
-    train(TrainingJob(Model(name="text_only", **OPTIONS), training, MAP, [short, long], [long], 1), tmp_path / "work")
+    job = TrainingJob(Model(name="text_only", **OPTIONS), training, MAP, [short, long], [long], 1)
+    with pytest.raises(InterruptedError):
+        train(job, tmp_path / "work")
     assert lengths == expected
 
 

@@ -68,7 +68,7 @@ def test_they_are_those_of_explain(name, share):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["din", "bert4ctr"])
+@pytest.mark.parametrize("name", ["din", pytest.param("bert4ctr", marks=pytest.mark.large)])
 def test_with_many_points_they_are_exactly_those_of_explain(name, monkeypatch):
     monkeypatch.setattr(module, "POINTS", 300)
     monkeypatch.setattr(module, "TEXT_POINTS", 300)

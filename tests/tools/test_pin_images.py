@@ -1,5 +1,6 @@
 """Images of the deploy files have digests, or one command pins them."""
 
+import collections
 import importlib.util
 import os
 import pathlib
@@ -34,12 +35,15 @@ def test_no_other_image_is_named_without_a_digest(tool):
 
 def test_every_image_of_the_files_is_seen(tool):
     """Each line that names an image names one that is known here, one of our own, a variable or a stage."""
+    seen = collections.Counter()
     for path in tool.files(ROOT):
         for line in path.read_text().splitlines():
             words = line.replace("- ", "").split()
             if words and words[0] in ("image:", "FROM"):
+                seen[words[0]] += 1
                 is_named = tool._NAMES.match(line) or words[1].startswith(("$", '"$'))
                 assert is_named or words[1] in ("installer", "ctrpipe", "scratch", "pipeline-packages"), (path, line)
+    assert min(seen["image:"], seen["FROM"]) > 2
 
 
 def test_the_digests_are_written_behind_the_tags(tool, tmp_path, monkeypatch, capsys):

@@ -1,13 +1,16 @@
 import csv
 import gzip
 import io
+import itertools
 import pickle
 import re
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from _pytest.mark import ParameterSet
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.printable import printable
@@ -94,9 +97,14 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize("name", ["log.txt", "log.txt.gz"])
-@pytest.mark.parametrize("kind", TEXTS)
-@pytest.mark.parametrize("size", [1, 5, 1 << 20])
+def texts_in_pieces() -> Iterator[ParameterSet]:
+    """In `make test` each kind in the smallest pieces, and one of them in larger ones and compressed."""
+    for kind, size, name in itertools.product(TEXTS, (1, 5, 1 << 20), ("log.txt", "log.txt.gz")):
+        in_make_test = (size, name) == (1, "log.txt") or kind == "tsv"
+        yield pytest.param(kind, size, name, marks=[] if in_make_test else [pytest.mark.large])
+
+
+@pytest.mark.parametrize(("kind", "size", "name"), texts_in_pieces())
 def test_empty_lines_at_the_end_are_no_rows_and_elsewhere_malformed(tmp_path, monkeypatch, kind, name, size):
     content, data = TEXTS[kind]
     log = spec(**({"columns": []} if kind in ("headed", "jsonl") else {}), **data)

@@ -127,6 +127,7 @@ def test_keys_users_and_items_are_compared_as_whole_numbers(tmp_path):
 def test_a_client_s_key_is_the_same_as_a_whole_number():
     split = LabelSplit({"stable": 1, "canary": 1})
     assert all(split.choose(float(key)) == split.choose(key) == split.choose(str(key)) for key in range(50))
+    assert {split.choose(key) for key in range(50)} == {"stable", "canary"}
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from ctrpipe.pipeline.config import SearchRange
 from ctrpipe.pipeline.training.buildable import why_impossible
 from ctrpipe.pipeline.tune.default_space import default_space
 from ctrpipe.pipeline.tune.plan import make_plan, read_budget
-from tests.models.small_models import KINDS, cases_of
+from tests.models.small_models import FAMILIES, KINDS, cases_of
 from tests.pipeline.tune.small_study import CONFIG, small_plan, write_config
 
 TEXT = {"kind": "text", "columns": ["C1"], "length": 8, "tokens": "vocabulary", "separator": " ", "top_k": 50}
@@ -152,7 +152,7 @@ def test_a_training_that_is_evaluated_often_enough_stays_as_it_is(tmp_path):
     assert (plan.space.base.training.evaluations_per_epoch, plan.space.base.training.patience) == (2, 3)
 
 
-@pytest.mark.parametrize("model", [info.name for info in available()])
+@pytest.mark.parametrize("model", cases_of((*FAMILIES, "lr", "mlp")))
 def test_every_model_has_a_space_of_its_own(tmp_path, model):
     features = [*CONFIG["features"], *([TEXT] if model_needs_text(model) else []), *history_of(model)]
     plan = small_plan(tmp_path, model=named(model), features=features, data=data_of(model), search=None)

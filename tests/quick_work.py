@@ -1,0 +1,90 @@
+"""What the tests of most files do without, because it takes longer than all that they look at.
+
+- Grappler: it optimises each signature of a loaded graph before the first run. Loading a small export and running five
+  of its signatures takes 0.4 s of CPU without it, and 1.8 s with it.
+- matplotlib, for the seven charts of a run's report: 1 s of the 6 s of a small run. What they show is still computed.
+
+Both are a part of what users have, so the files named here do without neither. Nor do processes: servers, commands and
+workers, also those that begin as forks of a test process.
+"""
+
+import functools
+import html
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ctrpipe.common import sessions
+
+ROOT = Path(__file__).parents[1]
+# All signatures of an export, every kind of model, a whole run, both protocols, and what is measured.
+OPTIMISED = (
+    "tests/benchmarks",
+    "tests/contract",
+    "tests/e2e/test_pipeline.py",
+    "tests/models/test_saving.py",
+    "tests/serving/test_admission.py",
+    "tests/serving/test_budget.py",
+    "tests/serving/test_every_model.py",
+    "tests/serving/test_latency.py",
+    "tests/serving/test_loader.py",
+    "tests/serving/test_pace.py",
+    "tests/serving/test_pieces.py",
+    "tests/serving/test_tune.py",
+)
+# A whole run, what its report shows, and what Python and trackers get of it.
+DRAWN = (
+    "tests/ctrpipe",
+    "tests/e2e/test_pipeline.py",
+    "tests/pipeline/test_report.py",
+    "tests/pipeline/test_report_in_browser.py",
+    "tests/pipeline/test_report_numbers.py",
+    "tests/pipeline/test_trackers.py",
+)
+PLOTS = "ctrpipe.pipeline.report.plots"
+
+_load_as_ever = sessions.load_session
+_is_optimised = True
+
+
+@functools.wraps(_load_as_ever)
+def _load_session(folder: Path, config: Any = None, tags: Sequence[str] = ("serve",)) -> tuple[Any, dict[str, Any]]:
+    return _load_as_ever(folder, config if _is_optimised else without_optimisers(config), tags)
+
+
+def without_optimisers(config: Any) -> Any:
+    """A copy of a ConfigProto, or of TensorFlow's default one, that leaves graphs as they are."""
+    from tensorflow.core.protobuf import config_pb2  # whoever loads a session has imported TensorFlow
+
+    quick = config_pb2.ConfigProto()
+    if config is not None:
+        quick.CopyFrom(config)
+    quick.graph_options.rewrite_options.disable_meta_optimizer = True
+    quick.graph_options.optimizer_options.opt_level = config_pb2.OptimizerOptions.L0
+    return quick
+
+
+sessions.load_session = _load_session  # before other modules take its name
+
+
+def titled_svg(chart: Any) -> str:
+    """In place of a chart: a picture of its title."""
+    return f'<svg xmlns="http://www.w3.org/2000/svg" role="img"><title>{html.escape(chart.title)}</title></svg>'
+
+
+def is_of(file: Path, names: tuple[str, ...]) -> bool:
+    """Whether a file of tests is one of these, or in one of these folders."""
+    return file.is_relative_to(ROOT) and file.relative_to(ROOT).as_posix().startswith(names)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Decides before the fixtures of a file make what its tests share."""
+    global _is_optimised
+    _is_optimised = is_of(item.path, OPTIMISED)
+    if plots := sys.modules.get(PLOTS):  # what has not run yet is drawn as ever
+        charts = sys.modules["ctrpipe.common.charts"]
+        plots.chart_svg = charts.chart_svg if is_of(item.path, DRAWN) else titled_svg
