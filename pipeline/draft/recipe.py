@@ -117,7 +117,7 @@ def _network(size: LogSize) -> list[str]:
         "model:",
         f"  {model}",
         "training:",
-        "  epochs: 1  # of a million rows and more one is enough; where the validation loss still falls, two",
+        "  epochs: 1  # of a million rows and more; two take twice the time",
         "  decay: cosine",
         f"  batch_size: {batch}",
         "  evaluations_per_epoch: 4",

@@ -5,6 +5,7 @@ from typing import Any
 
 from ctrpipe.common.hooks import GATE
 from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.training.convergence import ALL_DONE, COSINE_ENDED
 
 EARLY = 1 / 3  # of the evaluations: a best evaluation before this fraction is a sign of overfitting
 REGULARISE = (
@@ -64,8 +65,10 @@ def _for_quality(metrics: Mapping[str, Any], history: Mapping[str, Any], config:
         )
     elif behind:
         texts.append(f"{REGULARISE}: the model is larger than these rows can teach")
-    elif history["stopped"].startswith("all "):
+    elif history["stopped"].startswith(ALL_DONE):
         texts.append("raise training.epochs: the model was still improving when they ended")
+    elif history["stopped"] == COSINE_ENDED:
+        texts.append("raise training.epochs: the learning rate falls to 0 within them")
     if behind:
         texts.append(
             f"model.name {baseline['name']}, the baseline, whose AUC is {baseline['auc']:.4f} on the same rows, or "

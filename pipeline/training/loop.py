@@ -8,6 +8,7 @@ from typing import Any
 from ctrpipe.common.errors import NotFiniteError
 from ctrpipe.common.finite import check_loss
 from ctrpipe.pipeline.training.averaging import WeightAverage
+from ctrpipe.pipeline.training.convergence import ALL_DONE, COSINE_ENDED
 from ctrpipe.pipeline.training.data import count_rows, groups_of, packed_batches, prediction_rows, weights_of
 from ctrpipe.pipeline.training.finite_learner import check_evaluation
 from ctrpipe.pipeline.training.job import TrainingJob
@@ -68,7 +69,8 @@ def train_and_evaluate(
     while not progress.stopped:
         number, part = divmod(progress.evaluation, training.evaluations_per_epoch)
         if number >= training.epochs:
-            progress.stopped = f"all {training.epochs} epochs done"
+            ended = COSINE_ENDED if training.decay == "cosine" else f"{ALL_DONE}{training.epochs} epochs done"
+            progress.stopped = ended
         elif part >= epoch.parts:
             progress.evaluation += 1
         else:

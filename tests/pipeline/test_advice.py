@@ -43,8 +43,9 @@ def test_a_model_whose_best_evaluation_came_early_overfits(best: int, overfits: 
     assert not any("baseline" in text for text in texts)
 
 
-def test_a_model_that_was_still_improving_gets_more_epochs() -> None:
-    texts = tried("auc", auc=0.76, baseline=LR, best=8, stopped="all 20 epochs done")
+@pytest.mark.parametrize("stopped", ["all 20 epochs done", "the learning rate fell to 0"])
+def test_a_model_that_was_still_improving_gets_more_epochs(stopped: str) -> None:
+    texts = tried("auc", auc=0.76, baseline=LR, best=8, stopped=stopped)
     assert texts[0].startswith("raise training.epochs")
 
 

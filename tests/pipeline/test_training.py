@@ -17,6 +17,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.models import FeatureMap
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.pipeline.training.checkpoint import saved_seconds
+from ctrpipe.pipeline.training.convergence import has_converged
 from ctrpipe.pipeline.training.data import packed_reader
 from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.network import warmup_factor
@@ -150,6 +151,9 @@ def test_the_rate_falls_along_a_cosine_over_all_epochs(files, tmp_path):
     expected = [float(schedule(part + 0.5)) for part in range(6)]
     assert [row["learning_rate"] for row in resumed.evaluations] == pytest.approx(expected, rel=1e-5)
     assert stopped == [row["learning_rate"] for row in resumed.evaluations][:2]
+    # The loss falls until the rate is 0, which is no reason for more epochs.
+    assert resumed.stopped == "the learning rate fell to 0"
+    assert has_converged({"stopped": resumed.stopped, "evaluations": resumed.evaluations})
 
 
 @pytest.mark.slow
