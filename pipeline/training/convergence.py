@@ -5,7 +5,7 @@ from typing import Any
 
 LEAST_FALL = 1e-4  # share of the validation log loss; a smaller fall counts as none
 ALL_DONE = "all "  # how the reason of a training begins that ended because its epochs or iterations did
-# Why a training with `decay: cosine` ended. Its loss falls until the rate is 0, whether or not more epochs lead further.
+# Why a training with `decay: cosine` ended. Its loss falls until the rate is 0, so a fall at the end says nothing.
 COSINE_ENDED = "the learning rate fell to 0"
 
 
