@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import click
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
 
 from benchmarks.harness.devices import DEVICES
 from benchmarks.peers.line_process import ProcessError
@@ -17,6 +18,7 @@ from ctrpipe.common.exit_codes import INTERRUPTED, MISTAKE
 from ctrpipe.common.files import write_json
 from ctrpipe.common.interrupt import interrupts_delivered
 from ctrpipe.common.processes import cores
+from ctrpipe.common.terminal import console, print_table
 from ctrpipe.serving.latency.machine import busy, busy_caption, machine
 
 __all__ = [
@@ -176,11 +178,20 @@ def write(report: dict[str, Any], output: pathlib.Path) -> None:
         raise InputError(f"--output {output}: cannot write: {error.strerror}") from error
 
 
+def print_tables(terminal: Console, tables: RenderableType) -> None:
+    """Prints tables, and the lines between them, so that no number is broken where the terminal is narrow."""
+    for part in tables.renderables if isinstance(tables, Group) else [tables]:
+        if isinstance(part, Table):
+            print_table(terminal, part)
+        elif isinstance(part, Group):
+            print_tables(terminal, part)
+        else:
+            terminal.print(part)
+
+
 def finish(report: dict[str, Any], output: pathlib.Path, table: RenderableType) -> None:
     """Writes the report; prints the table, the report's path, and the report as JSON on the last line of stdout."""
     write(report, output)
-    console = Console()
-    console.width = max(console.width, TABLE_WIDTH)  # a pipe has no width, and a narrow table loses digits
-    console.print(table)
+    print_tables(console(TABLE_WIDTH), table)
     click.echo(f"Written to {output}")
     click.echo(json.dumps(report))

@@ -6,9 +6,11 @@ import pathlib
 import click
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console, Group
 
 from benchmarks.harness import benchmark
 from benchmarks.harness.benchmark import Benchmark, Report
+from benchmarks.harness.command import print_tables
 from benchmarks.harness.result_table import if_any, met, result_table
 from benchmarks.harness.turns import alternate, in_turn, ratios
 from ctrpipe.common.errors import InputError
@@ -53,6 +55,16 @@ def test_the_report_is_written_and_printed_with_its_table(tmp_path, monkeypatch)
     assert "Sizes" in done.output and "50%" in done.output and done.exit_code == 0
     quiet, without = called(tmp_path, "--size", "3")
     assert "busy" not in without and "%" not in quiet.output
+
+
+def test_a_table_wider_than_the_terminal_is_printed_in_parts_without_a_broken_number(capsys):
+    columns = {"side": "{side}", **{f"figure {place}": f"{place}.{{number:.6f}}" for place in range(9)}}
+    results = [{"side": f"side {row}", "number": row / 7} for row in range(5)]
+    print_tables(Console(width=80), Group(Group(result_table("Sides", columns, results)), "a line below"))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80 and lines[-1] == "a line below"
+    told = [f"{place}.{row / 7:.6f}" for place in range(9) for row in range(5)]
+    assert all(sum(number in line for line in lines) == 1 for number in told)
 
 
 def test_a_missed_bar_is_told_after_the_report_and_exits_with_one(tmp_path):
