@@ -7,8 +7,9 @@ import statistics
 from ctrpipe.transforms.log.sample import LogSample
 
 _ID = r"_?(id|no|nr|num|key|hash|uuid|guid)?"
+# A query repeats from session to session, and is a feature; the id of a search is a session's.
 _SESSION = re.compile(
-    rf"(session|sess|visit|query|qry|search|srch|request|req|impression|imp|basket|cart){_ID}", re.IGNORECASE
+    rf"(session|sess|visit|request|req|impression|imp|basket|cart){_ID}|(search|srch)_?id", re.IGNORECASE
 )
 _USER = re.compile(
     rf"(user|uid|member|customer|cust|visitor|client|account|person|patient|cookie|viewer|buyer){_ID}", re.I
