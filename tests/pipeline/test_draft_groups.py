@@ -34,6 +34,8 @@ BY_CLICK = sorted(range(ROWS), key=lambda row: -CLICKS[row])
         ("colour", lambda row: row % 40, BY_CLICK, {"by": "hash"}),
         ("user", lambda row: row % 3, BY_CLICK, {"by": "hash"}),
         ("query_id", lambda row: row // 8, SHUFFLED, {"by": "order"}),
+        ("imp", lambda row: row // 8, SHUFFLED, {"by": "order"}),
+        ("session_no", lambda row: row // 8, BY_CLICK, {"by": "hash"}),
         ("request_id", lambda row: row, BY_CLICK, {"by": "hash"}),
     ],
 )
