@@ -6,12 +6,13 @@ import statistics
 
 from ctrpipe.transforms.log.sample import LogSample
 
-_ID = r"_?(id|no|nr|num|key|hash|uuid|guid)?"
+# A number without an id in its name may be a count, as of impressions; a query repeats from session to session.
+_ID = r"_?(id|key|hash|uuid|guid)"
 _SESSION = re.compile(
-    rf"(session|sess|visit|query|qry|search|srch|request|req|impression|imp|basket|cart){_ID}", re.IGNORECASE
+    rf"(session|sess)({_ID})?|(visit|request|req|impression|imp|basket|cart|search|srch){_ID}", re.IGNORECASE
 )
 _USER = re.compile(
-    rf"(user|uid|member|customer|cust|visitor|client|account|person|patient|cookie|viewer|buyer){_ID}", re.I
+    rf"(user|uid|member|customer|cust|visitor|client|account|person|patient|cookie|viewer|buyer)({_ID})?", re.IGNORECASE
 )
 _FEWEST = 20  # groups of several rows
 _LEAST_ROWS = 1.5  # of a group, on average

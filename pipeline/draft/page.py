@@ -18,7 +18,7 @@ from ctrpipe.common.stores import name_of
 from ctrpipe.pipeline.config.load import check_config, read_yaml
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
 from ctrpipe.pipeline.draft.columns import CLICK_TASK, LabelGuess, guess_column, guess_label, guess_number
-from ctrpipe.pipeline.draft.groups import group_of
+from ctrpipe.pipeline.draft.division import Division, divided
 from ctrpipe.pipeline.draft.made_columns import MadeColumn
 from ctrpipe.pipeline.draft.numbered import numbered_vectors
 from ctrpipe.pipeline.draft.recipe import MOST_OF_TREES, LogSize, count_rows, recipe
@@ -33,18 +33,12 @@ from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.kinds.categorical import OFTEN
 from ctrpipe.transforms.log.kinds.guess import ColumnSample, Guess
 from ctrpipe.transforms.log.kinds.sequence import ItemSequence
-from ctrpipe.transforms.log.ordering import Ordering
 from ctrpipe.transforms.log.sample import LIST_SEPARATOR, ROWS, LogSample, read_sample
 from ctrpipe.transforms.log.suspects import ALONE, gives_away
 from ctrpipe.transforms.log.words import NUMBER
 
 _OF_ITEMS = 0.8  # of a list's elements are values of the column whose items they are
 _FEWEST_ITEMS = 20  # different values of this column
-# A time that says when something else happened than the row: a log is not divided by it.
-_OTHER_TIME = re.compile(
-    r"birth|dob|born|sign_?up|register|regist|joined|release|publish|expir|install|first|last|member|account|update",
-    re.IGNORECASE,
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,7 +137,13 @@ def draft(
         if name not in left_out
     }
     if not any(guess.settings for guess in guesses.values()):
-        raise InputError(f"{path}: no column besides the label {target.column} carries information; is this a log?")
+        raise _no_columns(path, target.column)
+    division = divided(sample, guesses, target.column, said.time, said.group, said.user)
+    if division.without:
+        text = "left out: no test row has a value of it that a training row has, as the split says"
+        guesses[division.without] = Guess({}, text)
+        if not any(guess.settings for guess in guesses.values()):
+            raise _no_columns(path, target.column)
     rows = count_rows(files, sample)
     histories = _histories(sample, guesses, rows)
     no_trees = openmp_missing()
@@ -172,9 +172,13 @@ def draft(
     unsure += [f"{name}: {role.comment}" for name, role in weights.items() if name != said.weight]
     unsure += [f"{name} looks like a label too, and is left out: it would betray the label." for name in target.others]
     of_log = None if name else patterns
-    text = _page(of_log, name or _name_of(path), sample, target, guesses, weights, made, said, size)
+    text = _page(of_log, name or _name_of(path), sample, target, guesses, weights, made, division, size)
     check_config(read_yaml(text), (), path)
     return text, unsure
+
+
+def _no_columns(path: str, label: str) -> InputError:
+    return InputError(f"{path}: no column besides the label {label} carries information; is this a log?")
 
 
 def draft_of_known(dataset: str, patterns: Sequence[str], said: Said | None = None) -> tuple[str, list[str]]:
@@ -278,7 +282,7 @@ def _page(
     guesses: dict[str, Guess],
     weights: dict[str, Role],
     made: Sequence[MadeColumn],
-    said: Said,
+    division: Division,
     size: LogSize,
 ) -> str:
     labels: dict[str, Any] = {CLICK_TASK: label.rule}
@@ -297,7 +301,8 @@ def _page(
         *([f"  # {_one_line(number.column)}: {number.comment}"] if number else []),
         f"  labels: {_flow(labels)}",
         *(line for column, role in weights.items() for line in _weight(column, role)),
-        *_split(sample, guesses, label, said),
+        f"  # {division.why}",
+        f"  split: {_flow(division.settings)}",
         *(["derived:"] if made else []),
         *(f"  {_flow({column.name: dict(column.derived)})[1:-1]}" for column in made),
         "features:",
@@ -442,75 +447,6 @@ def _with_nested(histories: dict[str, Guess], guesses: dict[str, Guess], sample:
 
 def _weight(column: str, role: Role) -> list[str]:
     return [f"  #? {_one_line(column)}: {role.comment}", f"  weight: {_flow(column)}"]
-
-
-def _split(sample: LogSample, guesses: dict[str, Guess], label: LabelGuess, said: Said) -> list[str]:
-    if said.time:
-        guess = guesses.get(said.time)
-        return _by_time(said.time, "as --time says", _time_format(guess) if guess else "auto")
-    if by := said.group or said.user:
-        told = "--group" if said.group else "--user"
-        return [f"  # the rows of one {_one_line(by)} are in one split, as {told} says", _of_group(by)]
-    times = [name for name, guess in guesses.items() if guess.settings.get("kind") == "time"]
-    order, chance = "  split: {by: order}", "  split: {by: hash}"
-    if "partitions" in sample.data:
-        return ["  # the last rows are the test rows; the folders are read in order, day=2 before day=10", order]
-    keys = {name: _time_keys(sample.columns[name], _time_format(guesses[name])) for name in times}
-    out_of_order = [name for name in times if not _OTHER_TIME.search(name) and not _rises(keys[name])]
-    if out_of_order:
-        first = out_of_order[0]
-        return _by_time(first, "as it says that the log is not in the order of time", _time_format(guesses[first]))
-    group = group_of(sample, label.column)
-    if _runs(sample.columns[label.column]) <= 3:
-        why = "by chance, as the log seems to be sorted by the label"
-        if group:
-            return [f"  # {why}; the rows of one {_one_line(group.column)} are in one split", _of_group(group.column)]
-        return [f"  # {why}", chance]
-    if group and group.is_scattered:
-        why = f"the rows of one {_one_line(group.column)} are all over the log, and in one split here"
-        return [f"  # {why}: a test row would be known by its neighbours", _of_group(group.column)]
-    told = "  # the log's last rows are the test rows; by: hash draws them by chance"
-    if group:
-        told += f", {{by: group, column: {_one_line(group.column)}}} those of new values of {_one_line(group.column)}"
-    return [told, order]
-
-
-def _time_format(guess: Guess) -> str:
-    """Returns the format by which a split reads a column of kind time."""
-    return str(guess.settings.get("format", "auto"))
-
-
-def _time_keys(values: Sequence[str], time_format: str) -> list[int]:
-    """Returns comparable numbers for the times of a column, in the order of the rows, without the unreadable ones."""
-    if all(value.isdigit() for value in values):
-        return [int(value) for value in values]
-    compared = Ordering("moment", time_format).compare(pa.array([value.encode() for value in values], pa.binary()))
-    keys: list[int] = np.asarray(compared.keys)[compared.faults == 0].tolist()
-    return keys
-
-
-def _by_time(column: str, why: str, time_format: str = "auto") -> list[str]:
-    split: dict[str, Any] = {"by": "time", "column": column, "validation": 0.1, "test": 0.1}
-    if "%" in time_format:  # the split knows the other forms
-        split["time_format"] = time_format
-    return [
-        f"  # the last tenth of the time are the test rows, by {_one_line(column)}, {why}",
-        f"  split: {_flow(split)}",
-    ]
-
-
-def _of_group(column: str) -> str:
-    return f"  split: {_flow({'by': 'group', 'column': column})}"
-
-
-def _rises(numbers: Sequence[int]) -> bool:
-    """Returns whether numbers rise from row to row, with falls in at most 20% of the rows."""
-    falls = sum(second < first for first, second in zip(numbers, numbers[1:], strict=False))
-    return falls <= 0.2 * len(numbers)
-
-
-def _runs(values: list[str]) -> int:
-    return 1 + sum(first != second for first, second in zip(values, values[1:], strict=False))
 
 
 def _groups(guesses: dict[str, Guess]) -> list[tuple[dict[str, Any], list[tuple[str, Guess]]]]:

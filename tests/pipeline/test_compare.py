@@ -18,6 +18,8 @@ from ctrpipe.common import metrics
 from ctrpipe.common.errors import InputError
 from ctrpipe.pipeline.compare.models import compare
 from ctrpipe.pipeline.compare.shards import by_shard, paired_t, shards
+from ctrpipe.pipeline.compare.show import comparison_page, judged
+from ctrpipe.pipeline.compare.sides import BETTER, UNDECIDED, WORSE
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, read_scored, write_scored
 from tests.e2e.small_run import ROOT, call, one_line
 
@@ -252,6 +254,27 @@ def test_further_tasks_are_compared_beside_the_first_and_corrected_together():
             assert low < raw["interval"][0] and high > raw["interval"][1] and compared["p"] >= raw["p"]
     other = dataclasses.replace(sides["close"][0], numbers=())  # what is a number of one model alone is left out
     assert [one["task"] for one in compare({**sides, "close": [other]})["further_tasks"]] == ["order"]
+
+
+@pytest.mark.parametrize(("of_rig", "told"), [(WORSE, ["auc", "rig"]), (BETTER, ["auc", "rig"]), (UNDECIDED, ["auc"])])
+def test_rig_has_a_verdict_where_its_difference_is_no_chance(of_rig, told):
+    assert judged({"auc": {"verdict": UNDECIDED}, "rig": {"verdict": of_rig}}) == told
+
+
+def test_a_model_of_the_same_order_and_a_worse_log_loss_is_said_to_be_worse():
+    good = sides_of_one_order()
+    found = compare(good)
+    differences = found["slices"][0]["differences"]["skewed"]
+    assert differences["auc"]["verdict"] == UNDECIDED and differences["rig"]["verdict"] == WORSE
+    assert "skewed: RIG worse than that of right" in html.unescape(comparison_page(found))
+
+
+def sides_of_one_order() -> dict[str, list[ScoredRows]]:
+    random = np.random.default_rng(4)
+    probabilities = random.uniform(0.05, 0.6, 4000).astype(np.float32)
+    labels = (random.random(4000) < probabilities).astype(np.float32)
+    both = {"right": probabilities, "skewed": np.sqrt(probabilities)}
+    return {name: [ScoredRows("log", {"ctr": labels}, {"ctr": made})] for name, made in both.items()}
 
 
 def test_a_number_of_one_model_and_a_click_of_another_cannot_be_compared():

@@ -33,11 +33,17 @@ BY_CLICK = sorted(range(ROWS), key=lambda row: -CLICKS[row])
         ("user", lambda row: row % 40, BY_CLICK, {"by": "group", "column": "user"}),
         ("colour", lambda row: row % 40, BY_CLICK, {"by": "hash"}),
         ("user", lambda row: row % 3, BY_CLICK, {"by": "hash"}),
+        ("query_id", lambda row: row // 8, SHUFFLED, {"by": "order"}),
+        ("imp", lambda row: row // 8, SHUFFLED, {"by": "order"}),
+        ("session_no", lambda row: row // 8, BY_CLICK, {"by": "hash"}),
         ("request_id", lambda row: row, BY_CLICK, {"by": "hash"}),
     ],
 )
 def test_rows_that_chance_would_part_are_in_one_split(tmp_path, name, of_row, order, split):
-    assert split_of(tmp_path, name, of_row, order)[0] == split
+    found, text = split_of(tmp_path, name, of_row, order)
+    assert found == split
+    features = [column for entry in yaml.safe_load(text)["features"] for column in entry["columns"]]
+    assert features == ([name, "site"] if split["by"] != "group" and name != "request_id" else ["site"])
 
 
 def test_the_comment_of_an_order_names_the_column_of_groups(tmp_path):

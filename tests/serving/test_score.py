@@ -119,7 +119,7 @@ def test_columns_that_are_kept_stand_beside_the_scores(models, tmp_path, small_p
         (["ctr"], "--keep ctr: the scores have a column of this name; rename it in the log"),
         (["line"], "--keep line: the scores have"),
         (["c", "c"], "--keep c: named twice"),
-        (["user"], "the header lacks user, which .*; it has id, c, n, User; did you mean User[?]"),
+        (["user"], "--keep user: no such column; it has id, c, n, User; did you mean User[?]"),
     ],
 )
 def test_a_column_that_cannot_be_kept_is_one_line(models, tmp_path, kept, message):
@@ -127,7 +127,7 @@ def test_a_column_that_cannot_be_kept_is_one_line(models, tmp_path, kept, messag
     with pytest.raises(InputError, match=message):
         score(models / "csv", [str(tmp_path / "log.csv")], tmp_path / "out", kept=kept)
     (tmp_path / "log.tsv").write_text("1\t2\ta\n")
-    with pytest.raises(InputError, match="its rows lack lable; they have label, n, c; did you mean label[?]"):
+    with pytest.raises(InputError, match="--keep lable: no such column; it has label, n, c; did you mean label[?]"):
         score(models / "tsv", [str(tmp_path / "log.tsv")], tmp_path / "out", kept=["lable"])
 
 

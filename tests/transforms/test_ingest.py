@@ -324,3 +324,17 @@ def test_the_real_log_splits_as_the_protocol_says(tmp_path, real_data):
     result = run_files(tmp_path, [real_data / "criteo_60k.tsv.gz"], log)
     assert result.rows == {"train": 42_000, "validation": 6_000, "test": 12_000}
     assert np.isclose(sum(result.positives.values()) / 60_000, 0.226, atol=0.002)
+
+
+def test_json_with_numbers_in_one_file_and_texts_that_are_written_otherwise_in_another_is_refused(tmp_path):
+    features = [{"kind": "categorical", "columns": ["c"]}]
+    log = LogSpec.model_validate({"data": {"format": "jsonl", "labels": {"ctr": "y"}}, "features": features})
+    for name, value in (("a", 2139), ("b", "02139")):
+        rows = "".join(json.dumps({"y": row % 2, "c": value}) + "\n" for row in range(20))
+        (tmp_path / f"{name}.jsonl").write_text(rows)
+    files = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    with pytest.raises(
+        InputError, match=r"a\.jsonl: line 1: column c is a number, and the text '02139' in .*b\.jsonl, line 1:"
+    ):
+        run_files(tmp_path / "out", files, log)
+    assert run_files(tmp_path / "one", files[:1], log).rows["train"] == 16

@@ -40,8 +40,9 @@ def look_alikes(counts: Mapping[str, int], rows: int) -> str:
             first = known.setdefault(plain(text), text)
             if first != text:
                 shares = " and ".join(f"{counts[each] / rows:.1%}" for each in (first, text))
+                shown = ascii if plain is _composed else repr  # of two that look the same
                 return (
-                    f"{first!r} and {text!r}, in {shares} of the rows, are two categories that differ in {way} alone: "
-                    "write them alike in the log and in requests"
+                    f"{shown(first)} and {shown(text)}, in {shares} of the rows, are two categories that differ in "
+                    f"{way} alone: write them alike in the log and in requests"
                 )
     return ""

@@ -1,0 +1,118 @@
+"""How `ctrpipe init` divides a log into training, validation and test rows."""
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ctrpipe.pipeline.draft.groups import group_of
+from ctrpipe.transforms.log.kinds.guess import Guess
+from ctrpipe.transforms.log.ordering import Ordering
+from ctrpipe.transforms.log.sample import LogSample
+
+# A time that says when something else happened than the row: a log is not divided by it.
+_OTHER_TIME = re.compile(
+    r"birth|dob|born|sign_?up|register|regist|joined|release|publish|expir|install|first|last|member|account|update",
+    re.IGNORECASE,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Division:
+    """The keys of `data.split`, why they were chosen, and the feature that they make useless; "" for none."""
+
+    settings: dict[str, Any]
+    why: str
+    without: str = ""
+
+
+def divided(
+    sample: LogSample,
+    guesses: Mapping[str, Guess],
+    label: str,
+    time: str | None = None,
+    group: str | None = None,
+    user: str | None = None,
+) -> Division:
+    """Returns how a log is divided: by its times where it is not in their order, otherwise by its order.
+
+    Rows that belong together, such as those of a session, are in one split where chance would part them: in a log that
+    is sorted by its label, or one whose sessions lie all over it.
+
+    Args:
+        sample: The first rows of a log.
+        guesses: The kind of each column.
+        label: The label's column.
+        time, group, user: What the user states; None where it is guessed.
+    """
+    if time:
+        guess = guesses.get(time)
+        return _by_time(time, "as --time says", _time_format(guess) if guess else "auto")
+    if by := group or user:
+        told = "--group" if group else "--user"
+        return Division(_of_group(by), f"the rows of one {_one_line(by)} are in one split, as {told} says")
+    times = [name for name, guess in guesses.items() if guess.settings.get("kind") == "time"]
+    if "partitions" in sample.data:
+        why = "the last rows are the test rows; the folders are read in order, day=2 before day=10"
+        return Division({"by": "order"}, why)
+    keys = {name: _time_keys(sample.columns[name], _time_format(guesses[name])) for name in times}
+    out_of_order = [name for name in times if not _OTHER_TIME.search(name) and not _rises(keys[name])]
+    if out_of_order:
+        first = out_of_order[0]
+        return _by_time(first, "as it says that the log is not in the order of time", _time_format(guesses[first]))
+    found = group_of(sample, label)
+    column = _one_line(found.column) if found else ""
+    if _runs(sample.columns[label]) <= 3:
+        why = "by chance, as the log seems to be sorted by the label"
+        if found:
+            return Division(_of_group(found.column), f"{why}; the rows of one {column} are in one split", found.column)
+        return Division({"by": "hash"}, why)
+    if found and found.is_scattered:
+        why = f"the rows of one {column} are all over the log, and in one split here: a test row would be known by them"
+        return Division(_of_group(found.column), why, found.column)
+    why = "the log's last rows are the test rows; by: hash draws them by chance"
+    if found:
+        why += f", {{by: group, column: {column}}} those of new values of {column}"
+    return Division({"by": "order"}, why)
+
+
+def _time_format(guess: Guess) -> str:
+    """Returns the format by which a split reads a column of kind time."""
+    return str(guess.settings.get("format", "auto"))
+
+
+def _time_keys(values: Sequence[str], time_format: str) -> list[int]:
+    """Returns comparable numbers for the times of a column, in the order of the rows, without the unreadable ones."""
+    if all(value.isdigit() for value in values):
+        return [int(value) for value in values]
+    compared = Ordering("moment", time_format).compare(pa.array([value.encode() for value in values], pa.binary()))
+    keys: list[int] = np.asarray(compared.keys)[compared.faults == 0].tolist()
+    return keys
+
+
+def _by_time(column: str, why: str, time_format: str = "auto") -> Division:
+    split: dict[str, Any] = {"by": "time", "column": column, "validation": 0.1, "test": 0.1}
+    if "%" in time_format:  # the split knows the other forms
+        split["time_format"] = time_format
+    return Division(split, f"the last tenth of the time are the test rows, by {_one_line(column)}, {why}")
+
+
+def _of_group(column: str) -> dict[str, Any]:
+    return {"by": "group", "column": column}
+
+
+def _rises(numbers: Sequence[int]) -> bool:
+    """Returns whether numbers rise from row to row, with falls in at most 20% of the rows."""
+    falls = sum(second < first for first, second in zip(numbers, numbers[1:], strict=False))
+    return falls <= 0.2 * len(numbers)
+
+
+def _runs(values: list[str]) -> int:
+    return 1 + sum(first != second for first, second in zip(values, values[1:], strict=False))
+
+
+def _one_line(column: str) -> str:
+    return column.replace("\n", " ")
