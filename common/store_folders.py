@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import socket
 import threading
@@ -219,7 +220,8 @@ def one_writer(url: str) -> Iterator[None]:
     own = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(4).hex()}.json"
     claims = stores.join(url, CLAIMS)
     claim, text = stores.join(claims, own), json.dumps({"host": socket.gethostname(), "process": os.getpid()}).encode()
-    stores.write_bytes(claim, text)
+    with _errors_of(url, claims):
+        stores.write_bytes(claim, text)
     ended = threading.Event()
 
     def renew() -> None:
@@ -229,7 +231,9 @@ def one_writer(url: str) -> Iterator[None]:
 
     thread = threading.Thread(target=renew, name="claim", daemon=True)
     try:
-        for other in _living(claims, claim):
+        with _errors_of(url, claims):
+            others = _living(claims, claim)
+        for other in others:
             who = stores.name_of(other).rpartition("-")[0]
             raise StoreError(
                 f"{url}: another process writes here ({who}); let one finish before the next begins; what was killed "
@@ -243,6 +247,15 @@ def one_writer(url: str) -> Iterator[None]:
             thread.join()
         with contextlib.suppress(InputError):
             stores.delete(claim)
+
+
+@contextlib.contextmanager
+def _errors_of(url: str, claims: str) -> Iterator[None]:
+    """Has the errors of a block name the folder, which a user knows, and not the claims in it."""
+    try:
+        yield
+    except StoreError as error:
+        raise type(error)(re.sub(rf"{re.escape(claims)}[^\s:]*", url, str(error))) from error
 
 
 def _living(claims: str, own: str) -> list[str]:

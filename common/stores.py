@@ -82,6 +82,7 @@ _DENIED = re.compile(
     r"HTTP status(?: code:?)? 403|\b403 Forbidden",
     re.I,
 )
+_READ = re.compile(r"during (?:Head|Get)Object operation")
 _ELSEWHERE = re.compile(r"PermanentRedirect|HTTP status 301|AuthorizationHeaderMalformed|IllegalLocationConstraint")
 _PASSING = re.compile(
     r"SLOW_DOWN|SlowDown|THROTTL|RequestLimitExceeded|TooManyRequests|SERVICE_UNAVAILABLE|ServiceUnavailable|"
@@ -304,7 +305,10 @@ def _error(url: str, place: _Place, error: Exception) -> StoreError:
     if _UNKNOWN.search(text):
         return StoreError(f"{url}: the store does not accept the credentials; check {credentials}")
     if _DENIED.search(text):
-        return StoreError(f"{url}: permission denied; check the bucket's policy, and {credentials}")
+        absent = ", or no such object, of which a store says the same where it may not be listed"
+        about = absent if _READ.search(text) else ""
+        also = "the URL, " if about else ""
+        return StoreError(f"{url}: permission denied{about}; check {also}the bucket's policy, and {credentials}")
     if _ELSEWHERE.search(text):
         return StoreError(f"{url}: the bucket is in another region; set AWS_REGION to the bucket's")
     endpoint = _ENDPOINTS.get(place.scheme, _OF_PACKAGE)

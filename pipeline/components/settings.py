@@ -3,11 +3,29 @@
 import pydantic
 
 
+def short_json(model: pydantic.BaseModel) -> str:
+    """Returns a model as JSON without what has its default, if that reads as the same model.
+
+    Kubeflow hands the text to a step several times over, and Argo keeps it in the workflow.
+    """
+    text = model.model_dump_json(exclude_defaults=True)
+    try:
+        is_whole = type(model).model_validate_json(text) == model
+    except pydantic.ValidationError:
+        is_whole = False
+    return text if is_whole else model.model_dump_json()
+
+
 class StageSettings(pydantic.BaseModel):
     """Settings of a stage: everything but its artifacts that decides its result.
 
     A component takes them as one JSON text, because TFX takes only strings and numbers. The text is part of the
-    component's cache key. It contains only what the stage reads, so other changes do not rerun the stage.
+    component's cache key. It contains only what the stage reads, so other changes do not rerun the stage. A default is
+    code, which is part of the key too.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+    def to_text(self) -> str:
+        """Returns the settings as the component takes them."""
+        return short_json(self)

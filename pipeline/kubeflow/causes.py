@@ -20,6 +20,8 @@ LOG_LINES = 40  # last lines of a failed step's log to print
 # Templates of Kubeflow's compiler for a step's container and for its driver. A pod's name contains its template's.
 _TEMPLATES = ("system-container-impl", "retry-system-container-impl", "system-container-driver", "system-dag-driver")
 _KILLED = re.compile(r"signal: killed")  # of the launcher, whose child alone is killed
+_POD = "pod-spec-patch"  # the output of a driver with the command of the step's container
+_ATTEMPT = re.compile(r"\(\d+\)$")  # of a node, at the end of its name
 _EXIT_CODE = re.compile(r"^(main: )?Error \(exit code \d+\)$")  # says no more than that the step has failed
 _CONTAINER = re.compile(r"^([a-z0-9-]+): \w+ \(exit code \d+\)")  # of the pod, that has failed: not always `main`
 # A part of Argo's reason, in lower case, with what to do. `<name>` is the step's name.
@@ -48,10 +50,12 @@ class Cause:
     Args:
         log: The last lines of its log. None if the log cannot be read.
         reason: The reason that was read, on one line. Empty if there is none beyond the step's own error.
+        arguments: The arguments that the step was started with. None if they cannot be read.
     """
 
     log: list[str] | None
     reason: str = ""
+    arguments: str | None = None
 
 
 # Kubeflow's state by Argo's phase. It says none of a node that was left out.
@@ -109,6 +113,17 @@ class Argo:
         messages = (one_line(self._nodes.get(node, {}).get("message") or "", 300) for node in nodes)
         return next((message for message in messages if message and not _EXIT_CODE.search(message)), "")
 
+    def arguments(self, step: str) -> str | None:
+        """Returns the parameter `arguments` of a step, which its driver's node has; None if it cannot be read."""
+        driver = f"{step.lower().replace('.', '-')}-driver"
+        for node in self._nodes.values():
+            if _ATTEMPT.sub("", node.get("displayName") or "") != driver:
+                continue
+            for output in (node.get("outputs") or {}).get("parameters") or ():
+                if output.get("name") == _POD and (found := _arguments_of(output.get("value") or "")) is not None:
+                    return found
+        return None
+
     def pods(self, node: str) -> list[str]:
         """Returns the names that the pod of a node may have."""
         workflow, dash, number = node.rpartition("-")
@@ -141,8 +156,19 @@ def tell_causes(host: Host, run_id: str, steps: list[Step], say: Callable[[str],
             say(f"{step.name}: Kubeflow gives no log of it, neither its pod's nor an archived one; {look}")
         if reason:
             say(f"{step.name}: {reason if step.driver else with_advice(step.container or step.name, reason)}")
-        causes[step.name] = Cause(pod_log[1] if pod_log else None, reason)
+        causes[step.name] = Cause(pod_log[1] if pod_log else None, reason, argo.arguments(step.name))
     return causes
+
+
+def _arguments_of(pod: str) -> str | None:
+    """Returns the parameter `arguments` in what a driver says of a pod, or None."""
+    try:
+        [main] = [each for each in json.loads(pod)["containers"] if each["name"] == "main"]
+        command = [*main.get("command", ()), *main.get("args", ())]
+        given = json.loads(command[command.index("--executor_input") + 1])
+        return str(given["inputs"]["parameterValues"]["arguments"])
+    except (ValueError, LookupError, TypeError):
+        return None
 
 
 def _time(text: str | None) -> datetime.datetime | None:

@@ -240,6 +240,7 @@ def _pipeline(config: RunConfig, nodes: list[Node], folder: str, volumes: bool) 
             PREPARE,
             cached=False,
             config=json.dumps(rest),
+            place=folder,
             **dict(zip(PARAMETERS, (data, output, model, training, gates, seed, settings), strict=True)),
         )
         done: dict[tuple[str, str], Any] = {}
@@ -289,7 +290,7 @@ Args:
     settings: Other settings as KEY=VALUE, such as gates.auc.min=0.7.
 """
 PARAMETERS = ("data", "output", *SECTIONS, "seed", "settings")
-PREPARED = {name: "String" for name in ("config", *PARAMETERS)} | {
+PREPARED = {name: "String" for name in ("config", "place", *PARAMETERS)} | {
     "data": "List",
     "seed": "Integer",
     "settings": "List",

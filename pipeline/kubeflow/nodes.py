@@ -34,6 +34,7 @@ _KINDS = {
     standard_artifacts.PushedModel: "Model",
 }
 _TRAINS = "LogTrainer_Executor"  # the class of the executors that write event files of TensorBoard
+_READS = "LogExampleGen_Executor"  # of the one that reads the log
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +69,11 @@ def trains(node: Node) -> bool:
     return node.executor.endswith(f".{_TRAINS}")
 
 
+def reads_log(executor: str) -> bool:
+    """Returns whether the executor with this dotted name reads the log."""
+    return executor.endswith(f".{_READS}")
+
+
 def graph_nodes(config: RunConfig) -> list[Node]:
     """Returns the nodes of a configuration's graph in topological order."""
     with tempfile.TemporaryDirectory() as folder:
@@ -87,8 +93,10 @@ def graph_nodes(config: RunConfig) -> list[Node]:
 def arguments(config: RunConfig, inputs: RunInputs) -> dict[str, str]:
     """Returns each node's executor arguments other than artifacts, as JSON. They are part of Kubeflow's cache key.
 
-    Writes the schema into the run's output folder, where ImportSchemaGen reads it. A node that runs Beam also gets
-    `shared`, a folder in the volume, because Beam's workers cannot see the files that Kubeflow's launcher fetches.
+    Writes the schema into `inputs.place`, where ImportSchemaGen reads it. The arguments of a node name the run's own
+    folder only where its work depends on it, so that a run in another folder finds the others in the cache. A node that
+    runs Beam also gets `shared`, a folder in the volume, because Beam's workers cannot see the files that Kubeflow's
+    launcher fetches.
     """
     pipeline = create_pipeline(config, inputs)
     properties_of: dict[str, dict[str, Any]] = {}
@@ -99,5 +107,5 @@ def arguments(config: RunConfig, inputs: RunInputs) -> dict[str, str]:
     for name, properties in properties_of.items():
         given[name] = {"exec_properties": properties, "beam_args": pipeline.beam_pipeline_args if name in beam else []}
         if config.beam_args and (name in beam or "workers" in properties):
-            given[name]["shared"] = str(inputs.output / "tfx")
+            given[name]["shared"] = str(inputs.place / "tfx")
     return {name: json.dumps(values) for name, values in given.items()}

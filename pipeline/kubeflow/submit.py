@@ -37,6 +37,7 @@ SETTLE_QUESTIONS = 12  # maximum number of questions after a run has ended, unti
 SILENCE_SECONDS = 600.0  # time without a line after which one says which steps are under way
 WAIT_SECONDS = 60.0  # time for which a task is pending, after which the reason is asked for
 _UNKNOWN_WAIT = "; has the cluster a node with what kubeflow.resources asks for, and can it pull the image?"
+_SAID = re.compile(r"^ctrpipe: ")  # begins the line with which Verdict blocks
 # What an error of Verdict's own leaves in its log, in place of the exit code 1 with which it blocks.
 _OTHER_END = re.compile(r"^Traceback|exit status (?!1\b)\d|signal: ")
 
@@ -359,7 +360,11 @@ def follow(
         say(f"Kubeflow names no step that has failed; {host.url} shows the run {run_id}")
     causes = tell_causes(host, run_id, failed, say)
     verdict = next((step for step in failed if step.name.lower() == VERDICT.lower()), None)
-    is_blocked = verdict is not None and not verdict.driver and _is_a_block(causes[verdict.name])
+    if verdict is None or verdict.driver:
+        return str(run.state)
+    is_blocked = _is_a_block(causes[verdict.name])
+    if is_blocked is None:
+        say(f"{VERDICT}: neither a log nor Argo says whether a gate blocked the model; report.html of the run does")
     return BLOCKED if is_blocked else str(run.state)
 
 
@@ -376,9 +381,17 @@ def _has_run(step: Step | None) -> bool:
     return step is not None and step.state in (*ENDED, *UNSETTLED)
 
 
-def _is_a_block(cause: Cause) -> bool:
-    """Returns whether Verdict failed because the model is blocked, not for another reason."""
-    return not cause.reason and not any(_OTHER_END.search(line) for line in cause.log or ())
+def _is_a_block(cause: Cause) -> bool | None:
+    """Returns whether Verdict failed because the model is blocked, not for another reason. None if it is not known.
+
+    Blocked, it says so, as it was told when it was started.
+    """
+    lines = cause.log or ()
+    if cause.reason or any(_OTHER_END.search(line) for line in lines):
+        return False
+    if any(_SAID.search(line) for line in lines):
+        return True
+    return None if cause.arguments is None else bool(cause.arguments)
 
 
 def _ask(client: kfp.Client, run_id: str, seconds: float) -> Any:

@@ -18,10 +18,12 @@ from ctrpipe.common.files import write_json
 from ctrpipe.common.store_folders import work_folder
 from ctrpipe.common.stores import is_url
 from ctrpipe.pipeline.components import atomic_pusher
+from ctrpipe.pipeline.components.log_example_gen import ExampleGenSettings
+from ctrpipe.pipeline.components.settings import short_json
 from ctrpipe.pipeline.components.trainer_settings import TrainerSettings
 from ctrpipe.pipeline.config import RunConfig, check_config
 from ctrpipe.pipeline.kubeflow import shown
-from ctrpipe.pipeline.kubeflow.nodes import arguments, key
+from ctrpipe.pipeline.kubeflow.nodes import arguments, key, reads_log
 from ctrpipe.pipeline.kubeflow.task import (
     CLASSIFICATION,
     MAX_ARGUMENTS,
@@ -46,10 +48,13 @@ from ctrpipe.pipeline.run.stored_run import (
     with_newest,
     write_dead_letters,
 )
-from ctrpipe.pipeline.run.trained_model import keep_by_version
+from ctrpipe.pipeline.run.trained_model import KEPT_BY_VERSION, keep_by_version
 
 TFX = "tfx"  # metadata key of an artifact that holds its TFX artifact, as JSON
-STORED = "stored"  # key of a step's arguments: the URL of the run's folder, and the name of its model
+# Key of a step's arguments: the URLs of the folders that the step uses, with the name of the run's model; of Report's
+# that of the run's folder.
+STORED = "stored"
+DEAD_LETTERS = "dead_letter"  # folder of the malformed rows: in an artifact of the log, and in the run's folder
 
 
 def tfx_artifact(artifact: dict[str, Any]) -> Any:
@@ -78,11 +83,9 @@ def run_executor(task: Task, executor: str, classes: dict[str, str]) -> None:
         classes: For each output, the dotted name of its TFX class.
     """
     given = json.loads(task.arguments["arguments"])
-    shared, stored = given.get("shared"), given.get(STORED)
-    properties = json.dumps(given["exec_properties"])
-    if stored and str(work_folder(stored["url"])) in properties:  # a step has a disk of its own
-        with_newest(stored["url"], stored["model"])
-        fetch_handed_on(stored["url"], properties)
+    shared, stored = given.get("shared"), given.get(STORED, [])
+    properties = json.dumps(given["exec_properties"], ensure_ascii=False)
+    _fetch(stored, properties)
     outputs = {name: [import_utils.import_class_by_path(path)()] for name, path in classes.items()}
     outputs_utils.tag_output_artifacts_with_version(outputs)
     executor_class = import_utils.import_class_by_path(executor)
@@ -99,11 +102,16 @@ def run_executor(task: Task, executor: str, classes: dict[str, str]) -> None:
             context = executor_class.Context(beam_pipeline_args=given["beam_args"], **common)
         else:
             context = executor_class.Context(**common)
-        executor_class(context).Do(inputs, outputs, given["exec_properties"])
-        if stored and issubclass(executor_class, atomic_pusher.Executor):
-            push_newest(stored["url"], stored["model"])
-        if stored:
-            write_dead_letters(stored["url"])
+        try:
+            executor_class(context).Do(inputs, outputs, given["exec_properties"])
+        except InputError as error:
+            raise InputError(_with_urls(str(error), stored)) from error
+        finally:
+            for place in stored:
+                write_dead_letters(place["url"])
+        pushed_to = _push(stored, properties) if issubclass(executor_class, atomic_pusher.Executor) else None
+        if reads_log(executor):
+            _keep_dead_letters(given["exec_properties"]["settings"], made["examples"])
         for name, folder in declared.items():
             _without_links(made[name])
             if shared:
@@ -111,12 +119,48 @@ def run_executor(task: Task, executor: str, classes: dict[str, str]) -> None:
             read = [
                 pathlib.Path(artifact.uri) for artifact in given_artifacts.values() if artifact.type_name == "Examples"
             ]
-            models = models_of(stored["url"], stored["model"]) if stored else None
-            of_pages = shown.of_artifact(outputs[name][0], [folder, *read], models)
+            of_pages = shown.of_artifact(outputs[name][0], [folder, *read], pushed_to)
             task.metadata[name] = {TFX: json_utils.dumps(outputs[name][0]), **of_pages}
     if TENSORBOARD in task.outputs():
         settings = TrainerSettings.model_validate_json(given["exec_properties"]["settings"])
         _keep_tensorboard(task, settings.work)
+
+
+def _fetch(stored: list[dict[str, str]], properties: str) -> None:
+    """Brings what a step's properties name from stores, as the step has a disk of its own."""
+    for place in stored:
+        if _uses_models(place["url"], properties):
+            with_newest(place["url"], place["model"])
+        fetch_handed_on(place["url"], properties)
+        (work_folder(place["url"]) / "tfx").mkdir(parents=True, exist_ok=True)
+
+
+def _with_urls(text: str, stored: list[dict[str, str]]) -> str:
+    """Returns a text with the URLs of folders in place of their copies on this step's disk, which ends with it."""
+    for place in stored:
+        text = text.replace(str(work_folder(place["url"])), place["url"].rstrip("/"))
+    return text
+
+
+def _push(stored: list[dict[str, str]], properties: str) -> str | None:
+    """Writes the pushed version to the store, and returns the URL of the versions. None if they are on a volume."""
+    for place in stored:
+        if _uses_models(place["url"], properties):
+            push_newest(place["url"], place["model"])
+            return models_of(place["url"], place["model"])
+    return None
+
+
+def _uses_models(url: str, properties: str) -> bool:
+    """Returns whether a step's properties name versions, or Keras models, in the folder of a URL."""
+    return any(f"{work_folder(url)}/{name}/" in properties for name in ("models", KEPT_BY_VERSION))
+
+
+def _keep_dead_letters(settings: str, examples: pathlib.Path) -> None:
+    """Keeps a log's malformed rows with its artifact, for runs in other folders that take it from the cache."""
+    letters = ExampleGenSettings.model_validate_json(settings).dead_letter
+    if letters.exists():
+        shutil.copytree(letters, examples / DEAD_LETTERS, dirs_exist_ok=True)
 
 
 def _keep_tensorboard(task: Task, work: pathlib.Path) -> None:
@@ -148,22 +192,28 @@ def _without_links(folder: pathlib.Path) -> None:
 
 
 def prepare(task: Task) -> None:
-    """Resolves the run from the pipeline's parameters, and outputs the arguments of every other step."""
+    """Resolves the run from the pipeline's parameters, and outputs the arguments of every other step.
+
+    The steps work in `place`, the folder that the configuration names, and only what is pushed or reported lies in the
+    run's `output`: arguments are a part of the cache's key, and few of them name `output`.
+    """
     given = task.arguments
     values = {**json.loads(given["config"]), "seed": given["seed"]}
     sections = [f"{section}={given[section]}" for section in SECTIONS]
     settings = (*sections, *given["settings"])
     config = check_config(values, settings, "the pipeline's parameters")
-    stored = {"url": given["output"], "model": config.serving.model_name} if is_url(given["output"]) else None
-    output = with_newest(stored["url"], stored["model"]) if stored else pathlib.Path(given["output"])
+    model = config.serving.model_name
+    place = work_folder(given["place"]) if is_url(given["place"]) else pathlib.Path(given["place"])
+    output = with_newest(given["output"], model) if is_url(given["output"]) else pathlib.Path(given["output"])
     config, files = config.placed(joined(given["data"], config, output))
-    inputs, data = resolve(config, files, output)
-    by_step = {key(name): text for name, text in arguments(config, inputs).items()}
-    report = {"config": config.model_dump(mode="json"), "data": data, "output": str(inputs.output)}
-    if stored:
-        hand_on(stored["url"])
-        by_step = {name: json.dumps(json.loads(text) | {STORED: stored}) for name, text in by_step.items()}
-        report[STORED] = stored
+    inputs, data = resolve(config, files, output, place)
+    urls = [url for url in dict.fromkeys((given["place"], given["output"])) if is_url(url)]
+    by_step = {key(name): _with_stores(text, urls, model) for name, text in arguments(config, inputs).items()}
+    report = {"config": json.loads(short_json(config)), "data": data, "output": str(inputs.output)}
+    for url in urls:
+        hand_on(url)
+    if is_url(given["output"]):
+        report[STORED] = {"url": given["output"], "model": model}
     by_step[key(REPORT)] = json.dumps(report)
     if set(by_step) != task.output_parameters:
         raise InputError("the parameter settings would change the steps; change the configuration, and compile again")
@@ -175,6 +225,14 @@ def prepare(task: Task) -> None:
             "give fewer, larger files as data"
         )
     task.parameters |= by_step
+
+
+def _with_stores(text: str, urls: list[str], model: str) -> str:
+    """Returns a step's arguments with those of the URLs in whose folders it works."""
+    values = json.loads(text)
+    properties = json.dumps(values["exec_properties"], ensure_ascii=False)
+    used = [{"url": url, "model": model} for url in urls if f"{work_folder(url)}/" in properties]
+    return json.dumps(values | {STORED: used}) if used else text
 
 
 class StepArtifacts:
@@ -194,6 +252,12 @@ class StepArtifacts:
         return self._artifacts[key(node, output)]
 
 
+def _hand_over_dead_letters(kept: pathlib.Path, output: pathlib.Path) -> None:
+    """Copies a log's malformed rows into the run's folder, where the report says that they are."""
+    if kept.exists():
+        shutil.copytree(kept, output / DEAD_LETTERS, dirs_exist_ok=True)
+
+
 def report(task: Task) -> None:
     """Writes the run's report and metrics to the output folder, and as artifacts for Kubeflow's pages."""
     given = json.loads(task.arguments["arguments"])
@@ -205,6 +269,7 @@ def report(task: Task) -> None:
             with_newest(stored["url"], stored["model"])
             output.mkdir(parents=True, exist_ok=True)
         artifacts = StepArtifacts(input_artifacts(task, scratch / "inputs" if shared else None))
+        _hand_over_dead_letters(artifacts.folder("LogExampleGen", "examples") / DEAD_LETTERS, output)
         metrics = finish(config, given["data"], code_version(), output, artifacts)
         if pushed := metrics["model_version"]:
             version = output / "models" / config.serving.model_name / pushed

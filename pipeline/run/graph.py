@@ -29,6 +29,7 @@ from ctrpipe.pipeline.components.log_transform import FormerSettings, LogTransfo
 from ctrpipe.pipeline.components.log_validator import LogValidator
 from ctrpipe.pipeline.components.seed_trainings import SeedSettings, SeedTrainings, SideSettings
 from ctrpipe.pipeline.components.serving_check import ServingCheck
+from ctrpipe.pipeline.components.settings import short_json
 from ctrpipe.pipeline.components.trainer_settings import TrainerSettings
 from ctrpipe.pipeline.config import SEEDS, Model, RunConfig
 from ctrpipe.pipeline.run.inputs import RunInputs
@@ -64,7 +65,9 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
 
     # 3. What the model has to pass: the check of its export, the gates, and the drift if it blocks.
     check = ServingCheck(model=trainer.outputs["model"], code_version=_code_of(ServingCheck))
-    last = LastBlessedModel(push_folder=str(_push_folder(config, inputs)), version=inputs.baseline_version)
+    # Without a version nothing depends on the folder, and Kubeflow's cache serves runs in several.
+    beaten = str(_push_folder(config, inputs)) if inputs.baseline_version else ""
+    last = LastBlessedModel(push_folder=beaten, version=inputs.baseline_version)
     evaluator = _evaluator(config, inputs, data, trainer, last, baseline, seeds)
     gate = None
     if drift and inputs.monitoring.block:
@@ -93,33 +96,33 @@ class _DataNodes:
 
 
 def _data_nodes(config: RunConfig, inputs: RunInputs) -> _DataNodes:
-    write_states(_states_of(inputs), inputs.states | inputs.monitored_states)
+    write_states(_states_of(inputs, inputs.data_fingerprint), inputs.states)
     workers = _workers(config, inputs)
     read = ExampleGenSettings(
         spec=config.log_spec,
         files=list(inputs.files),
         data_fingerprint=inputs.data_fingerprint,
-        states=_states_of(inputs),
+        states=_states_of(inputs, inputs.data_fingerprint),
         seed=config.data.split.seed,
-        dead_letter=inputs.output / "dead_letter",
-        ahead=inputs.output / METADATA.parent,
+        dead_letter=inputs.place / "dead_letter",
+        ahead=inputs.place / METADATA.parent,
     )
-    examples = LogExampleGen(settings=read.model_dump_json(), workers=workers, code_version=_code_of(LogExampleGen))
+    examples = LogExampleGen(settings=read.to_text(), workers=workers, code_version=_code_of(LogExampleGen))
     statistics = LogStatisticsGen(
         examples=examples.outputs["examples"],
         max_rows=config.statistics.max_rows,
         seed=0,
         workers=workers,
         code_version=_code_of(LogStatisticsGen),
-        spec=config.log_spec.model_dump_json(),
+        spec=short_json(config.log_spec),
     )
-    schema = ImportSchemaGen(schema_file=str(_write_schema(config, inputs.output)))
+    schema = ImportSchemaGen(schema_file=str(_write_schema(config, inputs.place)))
     validator = LogValidator(statistics=statistics.outputs["statistics"], schema=schema.outputs["schema"])
     # The seed is of the order of the packed rows and of missing_rate. Training shuffles again with its own seed.
     transformed = TransformSettings(spec=config.log_spec, seed=0, former=_former(config, inputs))
     transform = LogTransform(
         examples=examples.outputs["examples"],
-        settings=transformed.model_dump_json(),
+        settings=transformed.to_text(),
         workers=workers,
         code_version=inputs.transform_version(config),
     )
@@ -142,18 +145,20 @@ def _former(config: RunConfig, inputs: RunInputs) -> FormerSettings | None:
 
 
 def _drift_check(config: RunConfig, inputs: RunInputs, data: _DataNodes) -> BaseComponent:
+    states = _states_of(inputs, inputs.monitored_fingerprint)
+    write_states(states, inputs.states | inputs.monitored_states)
     settings = DriftSettings(
         spec=config.log_spec,
         monitoring=inputs.monitoring.model_copy(update={"block": False}),  # DriftGate alone depends on it
         logs_fingerprint=inputs.monitored_fingerprint,
-        states=_states_of(inputs),
+        states=states,
         max_rows=config.statistics.max_rows,
         seed=0,
     )
     return DriftCheck(
         examples=data.examples.outputs["examples"],
         statistics=data.statistics.outputs["statistics"],
-        settings=settings.model_dump_json(),
+        settings=settings.to_text(),
         workers=_workers(config, inputs),
         code_version=_code_of(DriftCheck),
     )
@@ -166,7 +171,7 @@ def _trainer(config: RunConfig, inputs: RunInputs, data: _DataNodes, model: Mode
         examples=data.transform.outputs["transformed_examples"],
         transform_graph=data.transform.outputs["transform_graph"],
         statistics=data.statistics.outputs["statistics"],
-        settings=settings.model_dump_json(),
+        settings=settings.to_text(),
         code_version=_code_of(LogTrainer),
     )
 
@@ -186,7 +191,7 @@ def _trainer_settings(config: RunConfig, inputs: RunInputs, model: Model, is_bas
         encoder_precision=config.serving.encoder_precision,
         calibration=config.calibration,
         explains=config.serving.explain and not is_baseline,
-        work=inputs.output / "tfx" / "training" / f"{model.name}-{trained_from}",
+        work=inputs.place / "tfx" / "training" / f"{model.name}-{trained_from}",
         parent=None if is_baseline else inputs.parent,
         training_fingerprint=inputs.version_fingerprint(config, model, training),
         group_weight=config.evaluation.group_weight,
@@ -213,7 +218,7 @@ def _seed_trainings(
         examples=data.transform.outputs["transformed_examples"],
         transform_graph=data.transform.outputs["transform_graph"],
         statistics=data.statistics.outputs["statistics"],
-        settings=settings.model_dump_json(),
+        settings=settings.to_text(),
         workers=_workers(config, inputs),
         code_version=_code_of(SeedTrainings),
     )
@@ -260,7 +265,7 @@ def _evaluator(
         examples=data.examples.outputs["examples"],
         model=trainer.outputs["model"],
         last_blessed=last.outputs["model"],
-        settings=settings.model_dump_json(),
+        settings=settings.to_text(),
         workers=_workers(config, inputs),
         code_version=_code_of(GatedEvaluator),
         **beside,
@@ -313,12 +318,15 @@ def _code_of(component: Callable[..., BaseComponent]) -> str:
 
 
 def _workers(config: RunConfig, inputs: RunInputs) -> str:
-    return config.workers_for(inputs.output / "tfx").to_json()
+    return config.workers_for(inputs.place / "tfx").to_json()
 
 
-def _states_of(inputs: RunInputs) -> pathlib.Path:
-    """Returns the path of the file with the states of the logs, when they were hashed."""
-    return inputs.output / "tfx" / "states.json"
+def _states_of(inputs: RunInputs, data_fingerprint: str) -> pathlib.Path:
+    """Returns the path of the file with the states of logs, when they were hashed.
+
+    Runs on other logs may work at the same place.
+    """
+    return inputs.place / "tfx" / "states" / f"{data_fingerprint}.json"
 
 
 def _push_folder(config: RunConfig, inputs: RunInputs) -> pathlib.Path:
@@ -337,10 +345,10 @@ def _pipeline(config: RunConfig, output: pathlib.Path, nodes: list[BaseComponent
     )
 
 
-def _write_schema(config: RunConfig, output: pathlib.Path) -> pathlib.Path:
+def _write_schema(config: RunConfig, place: pathlib.Path) -> pathlib.Path:
     """Writes the schema to a path that contains its hash, because ImportSchemaGen caches by path."""
     text = text_format.MessageToString(raw_schema(config.log_spec))
-    path = output / "tfx" / "schema" / fingerprint(text) / "schema.pbtxt"
+    path = place / "tfx" / "schema" / fingerprint(text) / "schema.pbtxt"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path

@@ -42,6 +42,12 @@ class RunInputs:
     monitored_states: dict[str, FileState] = dataclasses.field(default_factory=dict)
     checkpoints: dict[str, str] = dataclasses.field(default_factory=dict)  # fingerprints by encoder or pretrained table
     parent: "Parent | None" = None  # the warm start's parent, if any
+    work: pathlib.Path | None = None  # the folder to work in, where it is not `output`
+
+    @property
+    def place(self) -> pathlib.Path:
+        """The folder for what the steps share and no result needs, such as checkpoints."""
+        return self.work or self.output
 
     def training_fingerprint(self, config: RunConfig, model: Model, training: Training | None = None) -> str:
         """Returns a hash of everything that decides a training run. Equal hashes mean the same trained model.
@@ -92,7 +98,13 @@ def encoders(config: RunConfig) -> list[str]:
     return sorted(filter(None, named))
 
 
-def run_inputs(config: RunConfig, files: list[str], data: list[dict[str, Any]], output: pathlib.Path) -> RunInputs:
+def run_inputs(
+    config: RunConfig,
+    files: list[str],
+    data: list[dict[str, Any]],
+    output: pathlib.Path,
+    work: pathlib.Path | None = None,
+) -> RunInputs:
     """Returns the RunInputs for a run up to Transform. `complete` adds the inputs of the later stages.
 
     Args:
@@ -100,6 +112,7 @@ def run_inputs(config: RunConfig, files: list[str], data: list[dict[str, Any]], 
         files: The log's files.
         data: The result of `describe_file` for each file.
         output: The run's folder, as an absolute path.
+        work: The folder to work in, as an absolute path. None for the run's.
     """
     checkpoints = {name: checkpoint_fingerprint(name) for name in encoders(config)}
     checkpoints |= {table.path: table_fingerprint(table.path) for table in pretrained_tables(config.log_spec).values()}
@@ -110,6 +123,7 @@ def run_inputs(config: RunConfig, files: list[str], data: list[dict[str, Any]], 
         output,
         baseline_version="",
         checkpoints=checkpoints,
+        work=work,
     )
 
 

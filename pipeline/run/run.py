@@ -151,8 +151,16 @@ def placing_the_number(config: RunConfig, files: list[str]) -> Iterator[None]:
         raise error.with_(place=place) from error
 
 
-def resolve(config: RunConfig, files: list[str], output: pathlib.Path) -> tuple[RunInputs, list[dict[str, Any]]]:
+def resolve(
+    config: RunConfig, files: list[str], output: pathlib.Path, work: pathlib.Path | None = None
+) -> tuple[RunInputs, list[dict[str, Any]]]:
     """Makes the checks of `run` for a graph that another program runs, such as Kubeflow.
+
+    Args:
+        config: The run's configuration, as `RunConfig.placed` returns it.
+        files: The log's files and globs.
+        output: The run's folder.
+        work: The folder that the steps work in. None for the run's.
 
     Returns:
         The graph's RunInputs, and the log's files as `finish` takes them.
@@ -166,7 +174,7 @@ def resolve(config: RunConfig, files: list[str], output: pathlib.Path) -> tuple[
     _build_models(config)
     check_output(output)
     data = [describe_file(path) for path in paths]
-    inputs = run_inputs(config, paths, data, output.resolve())
+    inputs = run_inputs(config, paths, data, output.resolve(), work.resolve() if work else None)
     from ctrpipe.pipeline.run.parent import complete_with_parent  # lazy, see the module's docstring
 
     return complete_with_parent(config, inputs, find_monitored(config.monitoring)), data

@@ -106,6 +106,12 @@ def test_the_second_writer_is_told_of_the_first(store):
         pass
 
 
+def test_a_bucket_that_is_not_there_is_named_by_the_folder_that_was_given(store):
+    with pytest.raises(StoreError) as error, one_writer(f"{store.url}-none/scores"):
+        pass
+    assert str(error.value) == f"{store.url}-none/scores: no such bucket; check the name in the URL"
+
+
 HOLD = """
 import sys, time
 from ctrpipe.common.store_folders import one_writer

@@ -163,6 +163,18 @@ def test_a_refused_read_names_the_cause(s3, through):
             stores.read_bytes(f"{s3.url}/x")  # an answer to HEAD has no text
 
 
+def test_a_refused_read_may_be_of_what_is_not_there(s3, through):
+    """S3 answers 403 about a key that is not there, unless the keys may be listed."""
+    for method in ("HEAD", "GET"):
+        stores.write_bytes(f"{s3.url}/x", b"1")
+        with faulty(s3.port, Rule("403 AccessDenied", part=f"{method} /")) as proxy:
+            through(proxy)
+            with pytest.raises(
+                StoreError, match="permission denied, or no such object, .*; check the URL, the bucket's"
+            ):
+                stores.read_bytes(f"{s3.url}/x")
+
+
 def test_a_bucket_that_is_not_there(store):
     url = f"{store.url}-none/a/*"
     with pytest.raises(StoreError, match="no such bucket; check the name"):

@@ -110,12 +110,22 @@ def _check_retries(attempts: tuple[str, ...], retried: bool) -> None:
     assert attempts[-1] != RETRIED or not retried or len(attempts) == 1 + RETRIES, "Argo retries once more"
 
 
-def manifest(messages: dict[str, str]) -> dict[str, Any]:
-    """Argo's workflow with what it has noted of nodes, by the names of the nodes."""
+def manifest(messages: dict[str, str], arguments: dict[str, str] | None = None) -> dict[str, Any]:
+    """Argo's workflow with what it has noted of nodes, by the names of the nodes.
+
+    A driver's node has the pod of its step, in whose command are the step's `arguments`, here by the step's task.
+    """
     nodes = {
         argo_id(name): {"message": message, "templateName": "system-container-impl"}
         for name, message in messages.items()
     }
+    for task, given in (arguments or {}).items():
+        inputs = {"inputs": {"parameterValues": {"arguments": given}}, "outputs": {}}
+        launcher = ["/kfp-launcher/launch", "--run_id", "r1", "--executor_input", json.dumps(inputs), "--"]
+        command = {"name": "main", "command": launcher, "args": ["python", "-m", "a_step"]}
+        patch = {"name": "pod-spec-patch", "value": json.dumps({"containers": [command]})}
+        outputs = {"parameters": [{"name": "cached-decision", "value": "false"}, patch]}
+        nodes[argo_id(f"{task}-driver(0)")] = {"displayName": f"{task}-driver(0)", "outputs": outputs}
     return {"metadata": {"name": WORKFLOW}, "status": {"nodes": nodes}}
 
 

@@ -198,7 +198,7 @@ class Launcher:
         given = json_format.ParseDict(executor_input, pipeline_spec_pb2.ExecutorInput())
         label = component["executorLabel"]
         container = self.spec["deploymentSpec"]["executors"][label]["container"]
-        key = json.dumps([executor_input["inputs"], container], sort_keys=True)
+        key = _cache_key(executor_input, component, container)
         if self.tasks[name].get("cachingOptions", {}).get("enableCache") and key in self.cache:
             self.finished[name] = self.cache[key]
             return
@@ -227,6 +227,18 @@ class Launcher:
             stored[output_name] = {"artifacts": [artifact]}
         self.finished[name] = {"parameterValues": written.get("parameterValues", {}), "artifacts": stored}
         self.cache[key] = self.finished[name]
+
+
+def _cache_key(executor_input: dict[str, Any], component: dict[str, Any], container: dict[str, Any]) -> str:
+    """What the driver's cache goes by, see GenerateCacheKey in backend/src/v2/cacheutils/cache.go.
+
+    Of an artifact that is its number in the metadata store, which its place stands for here. Environment and metadata
+    are not in it, nor are the names of volumes, which are those of the pipeline.
+    """
+    inputs = executor_input["inputs"]
+    read = {name: [each["uri"] for each in found["artifacts"]] for name, found in inputs["artifacts"].items()}
+    command = [container["image"], *container.get("command", ()), *container.get("args", ())]
+    return json.dumps([read, inputs["parameterValues"], component.get("outputDefinitions"), command], sort_keys=True)
 
 
 def _keep_what_a_bucket_keeps(artifact: pathlib.Path) -> None:

@@ -15,6 +15,9 @@ from kfp.pipeline_spec import pipeline_spec_pb2
 from ctrpipe.common import extras
 from ctrpipe.common.code_version import code_version
 from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.components.log_example_gen import ExampleGenSettings
+from ctrpipe.pipeline.components.log_transform import TransformSettings
+from ctrpipe.pipeline.components.settings import short_json
 from ctrpipe.pipeline.config import Kubeflow, RunConfig, check_config, load_config, read_yaml
 from ctrpipe.pipeline.kubeflow import work
 from ctrpipe.pipeline.kubeflow.compile import compile_pipeline, pipeline_name
@@ -411,9 +414,9 @@ def test_odd_names_that_kubernetes_has_are_taken():
 def resolved(tmp_path):
     assert call("generate", "--rows", 200, "--output", tmp_path / "log.tsv")[0] == 0
 
-    def resolve_with(**changes):
+    def resolve_with(output="out", **changes):
         loaded = config(**changes)
-        inputs, _ = resolve(loaded, [str(tmp_path / "log.tsv")], tmp_path / "out")
+        inputs, _ = resolve(loaded, [str(tmp_path / "log.tsv")], tmp_path / output, tmp_path / "out")
         return arguments(loaded, inputs)
 
     return tmp_path / "log.tsv", resolve_with
@@ -440,6 +443,35 @@ def test_a_cache_sees_what_a_step_computes_from_and_nothing_else(resolved):
     assert changed(kubeflow={**KUBEFLOW, "image": "other"}) == set()
     log.write_text(log.read_text() + log.read_text().splitlines()[0])
     assert {"LogExampleGen", "Trainer"} <= changed()
+
+
+def test_a_run_in_another_folder_does_the_same_work_but_for_the_push(resolved, tmp_path):
+    """Kubeflow's cache goes by the arguments. What the steps share lies where the configuration says."""
+    _, resolve_with = resolved
+    more = {"evaluation": {"baseline": {"name": "lr"}, "seeds": 2}}
+    monitored = {"monitoring": {"previous": [str(tmp_path / "log.tsv")], "block": True}}
+    here, elsewhere = (resolve_with(output, **more, **monitored) for output in ("out", "elsewhere"))
+    assert {name for name in here if here[name] != elsewhere[name]} == {"AtomicPusher"}
+    assert str(tmp_path / "elsewhere" / "models" / "ctr") in elsewhere["AtomicPusher"]
+    version = tmp_path / "elsewhere" / "models" / "ctr" / "7" / "saved_model.pb"  # a model to beat is one of its folder
+    version.parent.mkdir(parents=True)
+    version.touch()
+    elsewhere = resolve_with("elsewhere", **more, **monitored)
+    assert {name for name in here if here[name] != elsewhere[name]} == {"LastBlessedModel", "AtomicPusher"}
+
+
+def test_arguments_leave_defaults_out_and_read_as_the_same_settings(resolved):
+    _, resolve_with = resolved
+    found = resolve_with()
+    spec = config().log_spec
+    for node, settings in (("LogTransform", TransformSettings), ("LogExampleGen", ExampleGenSettings)):
+        text = json.loads(found[node])["exec_properties"]["settings"]
+        assert settings.model_validate_json(text).spec == spec
+        assert '"header"' not in text and len(text) < len(spec.model_dump_json())
+    shares = {"by": "time", "column": "I1", "validation": 0.1, "test": 0.1}  # by time, these must be given
+    by_time = config(data={**CONFIG["data"], "split": shares}).log_spec
+    text = short_json(by_time)
+    assert type(by_time).model_validate_json(text) == by_time and '"header"' not in text
 
 
 def test_arguments_for_beam_reach_every_step_that_beam_may_work_for(resolved, tmp_path):
@@ -469,6 +501,7 @@ def test_prepare_takes_the_parameters_and_refuses_another_graph(resolved, tmp_pa
         "config": json.dumps(
             loaded.model_dump(mode="json", exclude={"kubeflow", "model", "training", "gates", "seed"})
         ),
+        "place": str(tmp_path / "out"),
         "data": [str(log)],
         "output": str(tmp_path / "out"),
         "model": '{"name": "fm", "embedding_dim": 3}',
@@ -511,7 +544,7 @@ def test_prepare_takes_the_parameters_and_refuses_another_graph(resolved, tmp_pa
         prepared(data=["/data/absent"])
     # An argument of Linux has a limit, and a launcher's holds the text in JSON, with a backslash before each quote.
     monkeypatch.setattr(work, "MAX_ARGUMENTS", max(len(json.dumps(values)) for values in found.values()))
-    with pytest.raises(InputError, match="the arguments of report have"):
+    with pytest.raises(InputError, match="the arguments of logexamplegen have"):
         prepared()
 
 

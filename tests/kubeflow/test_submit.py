@@ -377,6 +377,7 @@ def test_tasks_that_never_end_are_not_waited_for_without_end(package):
         ("Traceback (most recent call last):\nKeyError: 'arguments'\nexit status 1", "", 3),
         ("", "OOMKilled (exit code 137)", 3),
         ("", "ErrImagePull: not found", 3),
+        ("", "", 3),
     ],
 )
 def test_a_verdict_that_breaks_is_no_block(package, log, message, code):
@@ -385,6 +386,28 @@ def test_a_verdict_that_breaks_is_no_block(package, log, message, code):
     with running_api(states=[("FAILED", tasks(JUDGED))], logs=logs, manifest=noted) as api:
         ended, output = run(package, api)
     assert ended == code and f"Run r1: {'blocked' if code == 1 else 'failed'}" in output
+
+
+@pytest.mark.parametrize(
+    ("message", "arguments", "code", "said"),
+    [
+        ("Error (exit code 1)", {"verdict": "blocked by a gate, not pushed: auc 0.5"}, 1, ""),
+        ("Error (exit code 1)", {"verdict": ""}, 3, ""),
+        ("Error (exit code 1)", {"report": "{}"}, 3, "neither a log nor Argo says whether a gate blocked the model"),
+        ("OOMKilled (exit code 137)", {}, 3, "raise kubeflow.resources.Verdict.memory"),
+        ("ErrImagePull: not found", {"verdict": ""}, 3, "check kubeflow.image"),
+    ],
+)
+def test_without_a_log_a_verdict_is_a_block_if_it_was_told_to_block(package, message, arguments, code, said):
+    """A launcher ends with exit code 1 whatever has failed in it."""
+    noted = manifest({"(0).root(0).verdict(0).executor(0)": message}, arguments)
+    with running_api(states=[("FAILED", tasks(JUDGED))], manifest=noted) as api:
+        ended, output = run(package, api)
+    assert ended == code and f"Run r1: {'blocked' if code == 1 else 'failed'}" in output
+    assert said in output and (said.startswith("neither") or "neither a log" not in output)
+    with running_api(states=[("FAILED", tasks(JUDGED))]) as api:  # no older API, and so no word of Argo's
+        ended, output = run(package, api)
+    assert ended == 3 and "report.html of the run does" in output
 
 
 def test_a_schedule_keeps_its_parameters_and_runs_one_at_a_time(package):

@@ -95,6 +95,14 @@ class Split(Section):
     files: SplitFiles | None = None
     """The files of each split (`by: files` only)."""
 
+    @pydantic.model_serializer(mode="wrap")
+    def _with_given_shares(self, handler: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Keeps shares that were given where defaults are left out: by time, they must be given."""
+        values: dict[str, Any] = handler(self)
+        if self.by == "time" and self.needs_span:
+            values |= {name: getattr(self, name) for name in ("validation", "test") if name in self.model_fields_set}
+        return values
+
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Split":
         if self.validation + self.test >= 1:
