@@ -116,6 +116,21 @@ def temporary_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def scratch_folder(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yields an empty folder at `path`, and removes it with its contents when the block ends.
+
+    Only one process may use the path at a time: each call deletes the leftovers of a killed process, which may be as
+    large as a log.
+    """
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def _former(path: pathlib.Path) -> pathlib.Path:
     return path.with_name(f".{path.name}.former")
 

@@ -115,8 +115,10 @@ class ServedLabels:
         needed = set(target.version_labels.values())
         self._check_folders(current, needed)
         if needed:
-            # Versions that had a label stay loaded: a roll-back need not wait for them.
-            target = _with_loaded(target, needed | self._in_use(current))
+            # Versions that had a label stay loaded: a roll-back need not wait for them. A change that is repeated, as
+            # after a process was killed, has them in no label any more.
+            stays = self._in_use(current) if _has_moved(current, target) else self._loaded(current)
+            target = _with_loaded(target, needed | stays)
         with self._undone_on_failure():
             if needed and self._client and not needed <= self._available():
                 before = self._client.status()

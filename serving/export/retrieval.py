@@ -207,7 +207,10 @@ class _Indexed(tf.Module):
         def serving_retrieve(**tensors: tf.Tensor) -> Tensors:
             return self._index.best(name, user(**tensors)[VECTORS])
 
-        return serving_retrieve.get_concrete_function(**user.structured_input_signature[1])
+        # A loaded signature's own names of its inputs are in lower case.
+        _, inputs = user.structured_input_signature
+        named = {name: tf.TensorSpec(spec.shape, spec.dtype, name=name) for name, spec in inputs.items()}
+        return serving_retrieve.get_concrete_function(**named)
 
     def all_signatures(self) -> dict[str, Any]:
         """Returns the version's signatures; those of the index replace those of a previous index."""

@@ -92,7 +92,7 @@ class GrpcServer:
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
         is_local = port is None or is_loopback(options.host)
         if options.enable_profiler and (is_local or options.allow_profiler_from_network):
-            self._server.add_generic_rpc_handlers((ProfilerHandler(self._arrivals),))
+            self._server.add_generic_rpc_handlers((ProfilerHandler(self._arrivals, core.budget),))
         if options.enable_grpc_healthcheck_service:
             self._server.add_generic_rpc_handlers((self._health.handler(),))
         self.address = None if port is None else self._listen(options, port)

@@ -29,6 +29,7 @@ _VERSIONS = ("1.0", "1.1")
 _NO_VERSION_YET = "0.0"
 # RFC 9112, section 3.2, and RFC 3986: an address in brackets or a name, and a port.
 _HOST = re.compile(rb"(?:\[[0-9A-Za-z:.%_~-]+\]|[0-9A-Za-z._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
+_SCHEME_AND_HOST = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 _REPEATED = b", "  # replaces the value of a repeated header: neither a valid host nor a transfer coding
 
 
@@ -462,11 +463,8 @@ class RequestReader:
 
 
 def _path(target: bytes) -> str:
-    """Returns the path and query of a request target, which may be a full URL (RFC 9112, section 3.2.2)."""
-    if not target.startswith(b"/"):
-        try:
-            url = httptools.parse_url(target)
-        except httptools.HttpParserInvalidURLError:
-            return target.decode("latin-1")
-        target = (url.path or b"/") + (b"?" + url.query if url.query else b"")
+    """Returns a request target without its scheme and host, if it is a full URL (RFC 9112, section 3.2.2)."""
+    if not target.startswith(b"/") and (host := _SCHEME_AND_HOST.match(target)):
+        target = target[host.end() :]
+        target = target if target.startswith(b"/") else b"/" + target
     return target.decode("latin-1")

@@ -105,7 +105,7 @@ def _url(listener: socket.socket) -> str:
 
 
 def serve(options: ServerOptions, ready: Callable[[Addresses], None] | None = None) -> None:
-    """Serves until SIGINT or SIGTERM, then answers running requests for at most GRACE_SECONDS.
+    """Serves until SIGINT, SIGTERM or SIGHUP, then answers running requests for at most GRACE_SECONDS.
 
     Args:
         options: The server's flags.
@@ -129,12 +129,19 @@ def serve(options: ServerOptions, ready: Callable[[Addresses], None] | None = No
 
 @contextlib.contextmanager
 def _terminating() -> Iterator[None]:
-    """Handles SIGTERM like Ctrl-C inside the block."""
-    before = signal.signal(signal.SIGTERM, interrupt)
+    """Handles SIGTERM, and SIGHUP of a terminal that is closed, like Ctrl-C inside the block.
+
+    Under nohup SIGHUP stays ignored.
+    """
+    numbers = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

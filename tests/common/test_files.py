@@ -18,6 +18,7 @@ from ctrpipe.common.files import (
     check_ends,
     make_unique_folder,
     restore_folder,
+    scratch_folder,
     temporary_folder,
     write_bytes,
     write_json,
@@ -145,6 +146,17 @@ def test_two_tries_have_folders_of_their_own(tmp_path):
     first, second = make_unique_folder(tmp_path / "a"), make_unique_folder(tmp_path / "a")
     assert first.is_dir() and second.is_dir() and first != second
     assert names(tmp_path) == sorted([first.name, second.name]) and first.name.startswith("a-")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_scratch_folder_is_empty_and_is_removed_whatever_happens(tmp_path, fails):
+    (tmp_path / "a" / "b").mkdir(parents=True)  # of a process that was killed
+    with contextlib.suppress(KeyboardInterrupt), scratch_folder(tmp_path / "a") as folder:
+        assert names(folder) == []
+        (folder / "c").touch()
+        if fails:
+            raise KeyboardInterrupt
+    assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize("fails", [False, True])

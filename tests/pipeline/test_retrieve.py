@@ -45,7 +45,7 @@ SPEC = LogSpec.model_validate(
     {
         "data": {"format": "csv", "header": True, "labels": {"ctr": "click"}},
         "features": [
-            {"columns": ["user", FILM], "kind": "categorical", "min_count": 2},
+            {"columns": ["User", FILM], "kind": "categorical", "min_count": 2},
             {"columns": ["year"], "kind": "numeric", "transform": "standardize", "role": "item"},
             {"columns": ["seen"], "kind": "sequence", "shared_with": FILM, "max_length": 4},
         ],
@@ -73,7 +73,7 @@ def log_rows() -> list[list[object]]:
 def folder(tmp_path_factory) -> pathlib.Path:
     """A version with random towers in models/7, the log of its training, films.csv and users.csv."""
     folder = tmp_path_factory.mktemp("retrieve")
-    log = write_csv(folder / "log.csv", ["click", "user", FILM, "year", "seen"], log_rows())
+    log = write_csv(folder / "log.csv", ["click", "User", FILM, "year", "seen"], log_rows())
     [batch] = LogReader(SPEC).read(str(log))
     (folder / "payload").mkdir()
     with PayloadWriter(folder / "payload", "train", payload_schema(SPEC)) as writer:
@@ -87,7 +87,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
     export(model, transform, SPEC, fields, batch.rows.slice(0, 5), folder / "models" / "7", {})
     films = [[film, year] for film, year in (FILMS | RARE | {"never seen": 2000}).items()]
     write_csv(folder / "films.csv", [FILM, "year"], [[film, 1000] for film in FILMS] + films + [["", 1970]])
-    write_csv(folder / "users.csv", ["user", "seen"], [["u1", "f3|f4"], ["u2", ""], ["nobody", "f9|f1|f9"]])
+    write_csv(folder / "users.csv", ["User", "seen"], [["u1", "f3|f4"], ["u2", ""], ["nobody", "f9|f1|f9"]])
     return folder
 
 
@@ -126,7 +126,7 @@ def expected(folder, users: dict[str, np.ndarray], top: int = 8) -> tuple[np.nda
 
 
 USERS = {
-    "user": np.array([b"u1", b"u2", b"nobody"], object),
+    "User": np.array([b"u1", b"u2", b"nobody"], object),
     "seen": np.array([b"f3|f4", b"", b"f9|f1|f9"], object),
 }
 
@@ -148,7 +148,7 @@ def test_the_product_is_the_probability_s(folder):
     raw = GoldenRows.load(asset_path(version, Asset.GOLDEN)).raw
     servable = Servable(version)
     try:
-        users = servable.run("serving_user", {name: raw[name] for name in ("user", "seen")})["vectors"]
+        users = servable.run("serving_user", {name: raw[name] for name in ("User", "seen")})["vectors"]
         films = servable.run("serving_item", {name: raw[name] for name in (FILM, "year")})["vectors"]
         probability = servable.run("serving_raw", raw)["ctr"]
     finally:
@@ -393,8 +393,8 @@ def test_what_cannot_be_retrieved_is_refused_in_one_line(folder, indexed, tmp_pa
         index_items(TrainedModel(towers, None), films, None, 8, tmp_path / "out", Approximate(cells=21))
     with pytest.raises(InputError, match="no approximate index; make one with --index approximate and --output"):
         answer(indexed, [str(folder / "users.csv")], tmp_path / "best.parquet", "approximate")
-    with pytest.raises(InputError, match="--item user: no column of the item's of kind categorical; they are film id"):
-        index_items(TrainedModel(towers, None), ["any"], "user", 8, tmp_path / "out")
+    with pytest.raises(InputError, match="--item User: no column of the item's of kind categorical; they are film id"):
+        index_items(TrainedModel(towers, None), ["any"], "User", 8, tmp_path / "out")
     with pytest.raises(InputError, match="a version has no rows; give --items, a log with film id, year"):
         index_items(TrainedModel(towers, None), [], None, 8, tmp_path / "out")
     for arguments in (["--queries", "users.csv"], ["--items", "films.csv"], []):

@@ -264,9 +264,17 @@ def test_pipelined_requests_are_answered_in_order():
     assert bodies == [str(number).encode() for number in range(100)] + [b"end"]
 
 
-def test_a_whole_url_is_its_path():
+@pytest.mark.parametrize("path", ["/v1/models/m?x=1", "/v1/models/m?", "/v1/models/m#x", "/v1/m?x=1#y", "/?x", "/"])
+def test_a_whole_url_is_all_that_follows_its_host(path):
+    """Of `m?` and `m#x` the end was left out, so that another request was answered than the one that was sent."""
     with served() as connect:
-        assert b"/v1/models/m?x=1 a" in connect(post("a", "http://host:1/v1/models/m?x=1")).recv(1 << 16)
+        assert b"\r\n\r\n%b a" % path.encode() in connect(post("a", f"http://u:p@host:1{path}")).recv(1 << 16)
+
+
+def test_the_path_of_a_host_alone_is_a_slash():
+    with served() as connect:
+        assert b"\r\n\r\n/ a" in connect(post("a", "HTTP://[::1]:80")).recv(1 << 16)
+        assert b"\r\n\r\n/?x=1 a" in connect(post("a", "http://host?x=1")).recv(1 << 16)
 
 
 def test_a_request_that_takes_too_long_is_answered_and_its_result_dropped():

@@ -221,6 +221,17 @@ def test_the_same_change_twice_is_rolled_back_to_what_was_before_it(tmp_path):
     assert server.labels == {"stable": 12}
 
 
+def test_the_same_change_twice_keeps_the_versions_that_a_roll_back_needs(tmp_path):
+    file = write(tmp_path)
+    server = Server(file, [12, 13])
+    server.states = {12: "AVAILABLE"}
+    served = ServedLabels(file, "ctr", server, server.reload)
+    served.move({"stable": 12})
+    for _ in range(2):
+        assert specific(served.move({"stable": 13})) == [12, 13] and server.available == [12, 13]
+    assert labels_of(served.roll_back()) == {"stable": 12}
+
+
 def test_the_file_keeps_its_permissions_and_everything_else(tmp_path):
     file = write(tmp_path)
     file.chmod(0o640)

@@ -54,6 +54,13 @@ def test_what_cannot_be_served_is_one_line(tmp_path, taken, flags, message):
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
+def test_too_few_files_are_one_line(small_model, free_port, monkeypatch):
+    """With 64 files, one of 160 connections was reset: the server's own files and its connections did not fit."""
+    monkeypatch.setattr("resource.getrlimit", lambda _: (64, 64))
+    with pytest.raises(InputError, match="may have 64 files open, and a server needs 128"):
+        serve(ServerOptions(small_model, "m", port=free_port), lambda _: os.kill(os.getpid(), signal.SIGTERM))
+
+
 @pytest.mark.slow
 def test_a_port_of_grpc_that_is_taken_is_one_line_of_the_process(tmp_path, taken):
     with start("serve", f"--model_base_path={tmp_path}", f"--port={taken}", stderr=subprocess.PIPE) as process:
@@ -62,11 +69,29 @@ def test_a_port_of_grpc_that_is_taken_is_one_line_of_the_process(tmp_path, taken
 
 
 @pytest.mark.timeout(60)
-def test_a_signal_that_another_thread_takes_ends_the_server(small_model, free_port):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_another_thread_takes_ends_the_server(small_model, free_port, number):
     def ready(addresses):
-        threading.Timer(0.2, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM)).start()
+        threading.Timer(0.2, lambda: signal.pthread_kill(threading.get_ident(), number)).start()
 
     serve(ServerOptions(small_model, "m", port=free_port), ready)
+
+
+@pytest.mark.timeout(60)
+def test_a_terminal_that_is_closed_does_not_end_a_server_under_nohup(small_model, free_port):
+    """nohup has SIGHUP ignored, which stays so."""
+    handlers = []
+
+    def ready(addresses):
+        handlers.append(signal.getsignal(signal.SIGHUP))
+        threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGTERM)).start()
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        serve(ServerOptions(small_model, "m", port=free_port), ready)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert handlers == [signal.SIG_IGN]
 
 
 @pytest.mark.slow

@@ -67,6 +67,17 @@ def test_a_log_is_joined_with_tables_of_several_formats(tmp_path):
     assert not list((tmp_path / "out").glob(".join*"))
 
 
+def test_what_a_killed_join_has_left_is_removed_by_the_next_one(tmp_path):
+    """DuckDB's files may be as large as the log."""
+    written(tmp_path, log=LOG, users=USERS)
+    left = tmp_path / "out" / ".join"
+    left.mkdir(parents=True)
+    (left / "joined.duckdb").write_bytes(b"half a database")
+    tables = [{"paths": [str(tmp_path / "users.csv")], "on": "user_id"}]
+    rows, _ = made(tmp_path / "log.csv", tables, tmp_path / "out")
+    assert len(rows) == 5 and not left.exists()
+
+
 @pytest.mark.parametrize("memory", [1.0, 1e-9])
 def test_the_newest_row_before_the_impression_is_taken(tmp_path, monkeypatch, memory):
     """The order of the log is kept, even if the tables exceed DuckDB's memory limit."""

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import pathlib
-import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ import pyarrow as pa
 
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.extras import require
-from ctrpipe.common.files import atomic_folder, write_json
+from ctrpipe.common.files import atomic_folder, scratch_folder, write_json
 from ctrpipe.common.machine_memory import memory_limit
 from ctrpipe.common.output_folder import check_output, one_run_at_a_time
 from ctrpipe.common.printable import excerpt
@@ -24,6 +23,7 @@ from ctrpipe.transforms.log.payload import PayloadWriter
 from ctrpipe.transforms.log.side_tables import Join, SideTable
 from ctrpipe.transforms.tables.sides import check_has, text_files
 
+SCRATCH = ".join"
 _BATCH_ROWS = 1 << 16
 _MEMORY_SHARE = 0.4  # of what this process may take, for DuckDB; it writes more to disk
 _FEWEST_BYTES = 1 << 28
@@ -82,8 +82,8 @@ def join_tables(log: Sequence[str], join: Join, output: pathlib.Path, most_rows:
         schema = pa.schema([(name, pa.binary()) for name in names])
         with (
             open(output / DEAD_LETTER / REJECTS, "w") as file,
-            tempfile.TemporaryDirectory(prefix=".join-", dir=output) as scratch,
-            _Database(pathlib.Path(scratch)) as database,
+            scratch_folder(output / SCRATCH) as scratch,
+            _Database(scratch) as database,
             PayloadWriter(unfinished, "part", schema) as writer,
         ):
             letters = Letters(file)
