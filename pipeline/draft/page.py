@@ -152,6 +152,7 @@ def draft(
     size = LogSize(rows, columns, sum(clicks) / len(clicks), bool(histories), not no_trees, task)
     if size.is_large and not task:
         guesses |= histories
+    guesses = {name: _with_buckets(guess, size.buckets) for name, guess in guesses.items()}
     made = [*weighted_pairs(sample, guesses), *numbered_vectors(sample, guesses)]
     parts = {name for column in made for name in column.of}
     guesses = {name: guess for name, guess in guesses.items() if name not in parts}
@@ -379,6 +380,13 @@ def _as_written(guess: Guess, form: Form | None) -> Guess:
     if form.question:
         comment, unsure = f"{comment}; {form.question}", True
     return Guess(settings, comment, unsure)
+
+
+def _with_buckets(guess: Guess, buckets: int) -> Guess:
+    """Returns the guess of a column of numbers with another number of buckets, and any other guess as it is."""
+    if guess.settings.get("transform") != "quantile_bucketize":
+        return guess
+    return dataclasses.replace(guess, settings={**guess.settings, "buckets": buckets})
 
 
 def _betrays(values: Sequence[str], guess: Guess, clicks: Sequence[float]) -> str:

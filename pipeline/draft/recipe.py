@@ -41,6 +41,11 @@ class LogSize:
         """Whether a network is drafted."""
         return self.rows >= MOST_OF_TREES
 
+    @property
+    def buckets(self) -> int:
+        """The number of buckets of a number: more rows teach finer ones."""
+        return 64 if self.is_large else 32
+
 
 def count_rows(files: list[str], sample: LogSample) -> int:
     """Returns the number of rows of a log, approximately where that takes reading them all.

@@ -136,12 +136,19 @@ def test_a_delimiter_is_that_of_all_lines_and_not_a_decimal_comma(tmp_path):
 )
 def test_the_model_is_that_of_the_log_s_size(tmp_path, monkeypatch, rows, wide, name):
     more = {f"k{place}": RANDOM.integers(0, 9, ROWS) for place in range(80)} if wide else {}
+    more["price"] = RANDOM.normal(50, 9, ROWS).round(2)
     monkeypatch.setattr(page, "count_rows", lambda files, sample: rows)
     values, _, _ = drafted(write(tmp_path, click=CLICK, **more))
     assert values["model"]["name"] == name
     RunConfig.model_validate(values)
     check_hyperparameters(**values["model"])
     assert ("rank" in values["model"]) == wide
+    assert [group["buckets"] for group in values["features"] if "price" in group["columns"]] == [
+        64 if rows > 1e6 else 32
+    ]
+    if rows > 1e6:
+        training = values["training"]
+        assert (training["epochs"], training["decay"], training["batch_size"]) == (1, "cosine", 1024)
     room = values["gates"]["calibration"]["max"] - 1
     assert room == pytest.approx(max(0.1, 3 / np.sqrt(rows * 0.1 * CLICK.mean())), abs=0.006)
 
