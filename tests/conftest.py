@@ -82,8 +82,8 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 def _compute_at_once() -> None:
     """Small functions cost TensorFlow more to optimise, and small operations to share between threads, than to run.
 
-    Both together are a quarter of the CPU time of a small training. Servers, the loader and what a command starts do
-    both as ever.
+    Both together are a quarter of the CPU time of a small training. Servers and what a command starts do both as ever;
+    of the loader's sessions see quick_work.py.
     """
     import tensorflow as tf  # it is imported
 
