@@ -110,6 +110,7 @@ def test_a_bar_is_missed_only_where_the_interval_is_below(log):
     }
 
 
+@pytest.mark.slow
 def test_the_other_sides_read_the_columns_of_vectors_lists_forms_and_nested_labels(tmp_path):
     random = np.random.default_rng(2)
     vectors = random.normal(size=(ROWS, 8)).round(4)
