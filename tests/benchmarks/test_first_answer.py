@@ -108,3 +108,30 @@ def test_a_bar_is_missed_only_where_the_interval_is_below(log):
         **{f"{name}: AUC ahead of LightGBM": name != "behind" for name in answers},
         **{f"{name}: calibration": name != "behind" for name in answers},
     }
+
+
+@pytest.mark.slow
+def test_the_other_sides_read_the_columns_of_vectors_lists_forms_and_nested_labels(tmp_path):
+    random = np.random.default_rng(2)
+    vectors = random.normal(size=(ROWS, 8)).round(4)
+    rows = [
+        {
+            "event": {"click": int(vector[0] + random.normal() > 0.8)},
+            "site": f"s{number % 7}",
+            "tags": [f"t{number % 5}", f"t{number % 3}"],
+            "price": f"${1 + number % 90},{100 + number % 700}.50",
+            **{f"emb_{place}": float(value) for place, value in enumerate(vector)},
+        }
+        for number, vector in enumerate(vectors)
+    ]
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    values = yaml.safe_load(draft([str(path)])[0])
+    assert "derived" in values and values["data"]["labels"] == {"ctr": "event.click"}
+    train = first_answer.raw_rows(values, path, None)["train"]
+    np.testing.assert_allclose(train.numbers[[f"emb_{place}" for place in range(8)]], vectors[: len(train.labels)])
+    assert train.numbers["price"].tolist() == [
+        1000.0 * (1 + n % 90) + 100 + n % 700 + 0.5 for n in range(len(train.labels))
+    ]
+    assert train.labels.tolist() == [row["event"]["click"] for row in rows[: len(train.labels)]]
+    assert train.lists["tags"][0] == "t0|t0" and train.categories["site"][3] == "s3"

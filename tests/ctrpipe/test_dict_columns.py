@@ -7,7 +7,8 @@ import pytest
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.data import table_of
-from ctrpipe.model import _arrow, _columns, _text
+from ctrpipe.model import Model, _arrow, _columns, _text
+from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.values import as_binary
 
 TENTHS = [0.4, 0.2, None]
@@ -50,3 +51,24 @@ def test_a_row_of_a_dataframe_is_refused_with_what_to_give():
     with pytest.raises(InputError, match=r"such as frame.iloc\[\[0\]\]$"):
         _columns(frame.iloc[0])
     assert _columns(frame.iloc[[0]]).num_rows == 1
+
+
+@pytest.fixture
+def of_dollars(monkeypatch) -> Model:
+    """A model that reads a column of numbers as `$1,234.50`, and one of categories."""
+    feature = {"kind": "numeric", "columns": ["n"], "written": {"prefix": "$", "thousands": ","}}
+    features = [feature, {"kind": "categorical", "columns": ["c"]}]
+    spec = LogSpec.model_validate({"data": {"format": "jsonl", "labels": {"ctr": "y"}}, "features": features})
+    monkeypatch.setattr(Model, "_log_spec", spec)
+    monkeypatch.setattr(Model, "_texts", lambda self: {"n": False, "c": True})
+    return object.__new__(Model)
+
+
+def test_numbers_of_the_logs_form_are_read_in_dicts_and_dataframes(of_dollars):
+    columns = {"n": ["$1,234.50", None, "NA", "($2)"], "c": ["a", "b", "c", "d"]}
+    expected = [1234.5, None, None, -2.0]
+    assert of_dollars._texts_of_others(columns)["n"].to_pylist() == expected
+    assert of_dollars._as_in_a_log(table_of(pd.DataFrame(columns)), "the frame")["n"].to_pylist() == expected
+    assert of_dollars._texts_of_others({"n": [1.5, 2.0], "c": ["a", "b"]}) == {}
+    with pytest.raises(InputError, match=r"row 1: n: '1,23' is not a number written as \$1,234.5"):
+        of_dollars._texts_of_others({"n": ["$1", "1,23"], "c": ["a", "b"]})

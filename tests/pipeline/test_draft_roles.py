@@ -174,11 +174,11 @@ def test_an_id_of_the_row_is_left_out(tmp_path: pathlib.Path, name: str, values:
 def test_ids_that_repeat_and_different_amounts_stay(tmp_path: pathlib.Path) -> None:
     amounts = RANDOM.permutation(900_000)[:ROWS]
     found, _, _ = drafted(
-        tmp_path, click=CLICK, id=RANDOM.integers(0, 40, ROWS), session_id=RANDOM.integers(0, 60, ROWS), cents=amounts
+        tmp_path, click=CLICK, id=RANDOM.integers(0, 40, ROWS), ad_id=RANDOM.integers(0, 60, ROWS), cents=amounts
     )
     assert features(found) == {
         "site": "categorical",
         "id": "categorical",
-        "session_id": "categorical",
+        "ad_id": "categorical",
         "cents": "numeric",
     }
