@@ -97,6 +97,8 @@ class ServerCore:
         )
         self._out_of_reach = ""  # the reason of the latest failed poll; logged once
         self._refusal = ""  # the same of the config file
+        self._contents: bytes | None = None  # of the config file as it was polled last
+        self._polled = self._config
         self.request_log: RequestLog | None = None
         if options.request_log:
             tags = options.saved_model_tags.split(",")
@@ -403,7 +405,7 @@ class ServerCore:
     def _poll_config(self) -> None:
         refusal = ""
         try:
-            config = self._read_config()
+            config = self._polled_config()
             if config != self._config:
                 self.reload(config)
         except (InputError, ServingError) as error:  # the old config stays in use (V9)
@@ -411,6 +413,16 @@ class ServerCore:
         if refusal and refusal != self._refusal:
             log.error("The model config file was not taken over: %s", refusal)
         self._refusal = refusal
+
+    def _polled_config(self) -> model_server_config_pb2.ModelServerConfig:
+        """Returns the config of the file, which is parsed only when it has changed: 3,000 models take 0.2 s."""
+        contents = None
+        with contextlib.suppress(OSError):  # which is said below
+            contents = self._options.model_config_file.read_bytes() if self._options.model_config_file else None
+        if contents is None or contents != self._contents:
+            self._polled = self._read_config()
+            self._contents = contents
+        return self._polled
 
     def _load(self, name: str, number: int, path: pathlib.Path) -> LoadedServable:
         servable = self._batching.wrap(self._load_saved_model(path))

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from tensorflow_serving.apis import input_pb2
 
-from ctrpipe.serving.server.body_cost import count_byte
 from ctrpipe.serving.server.budget import Held
 from ctrpipe.serving.server.errors import ServingError, bad_request
 from ctrpipe.serving.server.inflate import Damaged, inflate
@@ -24,6 +23,16 @@ MOST_ELEMENTS = 1 << 20
 # ones a million of them.
 _OTHER_TAGS = (0x1A, 0x32, 0x72, 0x7A)
 MOST_OTHERS = 1 << 21
+# What a byte may be: a tag of one kind or the other, or the first byte of a longer one.
+_TAG, _PADDED = 1, 3
+_MARKS = bytes(
+    _TAG + (byte in _OTHER_TAGS)
+    if byte in (*_TAGS, *_OTHER_TAGS)
+    else _PADDED + (byte & 0x7F in _OTHER_TAGS)
+    if byte & 0x7F in (*_TAGS, *_OTHER_TAGS)
+    else 0
+    for byte in range(256)
+)
 _OTHER_BYTES = 200  # of a tensor within a variant
 _ELEMENT_BYTES = 184  # as an object of the parser, of Python and of TensorFlow together
 MOST_EXAMPLES = 1 << 17
@@ -96,7 +105,7 @@ def check_message(body: bytes) -> int:
     """
     if len(body) <= _SMALL_BYTES:
         return len(body) * (_TIMES_SIZE + _ELEMENT_BYTES // 2)
-    elements, others = _count_tags(body, _TAGS), _count_tags(body, _OTHER_TAGS)
+    elements, others = _count_tags(body)
     if elements > MOST_ELEMENTS:
         raise bad_request(
             f"The message of {len(body)} bytes may hold {elements} strings and examples, above {MOST_ELEMENTS}; send "
@@ -110,20 +119,21 @@ def check_message(body: bytes) -> int:
     return len(body) * _TIMES_SIZE + elements * _ELEMENT_BYTES + others * _OTHER_BYTES
 
 
-def _count_tags(body: bytes, tags: tuple[int, ...]) -> int:
-    """Returns how many of these tags a message has at most.
+def _count_tags(body: bytes) -> list[int]:
+    """Returns how many of _TAGS, and how many of _OTHER_TAGS, a message has at most.
 
     A tag of one byte may be written with more of them, as 0x8A 0x00 for 0x0A. No library writes it so, and all read it.
     """
-    long_tags = np.zeros(256, bool)
-    long_tags[[tag | 0x80 for tag in tags]] = True
-    codes = np.frombuffer(body, np.uint8)
-    count = sum(count_byte(body, tag) for tag in tags)
-    for start in range(0, len(codes) - 1, _PIECE_BYTES):
-        second = codes[start + 1 : start + 1 + _PIECE_BYTES]
-        is_zero = second & 0x7F == 0
-        count += int(np.count_nonzero(long_tags[codes[start : start + len(second)]] & is_zero))
-    return count
+    counts = [0, 0]
+    for start in range(0, len(body), _PIECE_BYTES):
+        piece = body[start : start + _PIECE_BYTES + 1]  # with the byte after the last pair's first one
+        marks = np.frombuffer(piece.translate(_MARKS), np.uint8)
+        is_zero = np.frombuffer(piece, np.uint8)[1:] & 0x7F == 0
+        for kind in range(len(counts)):
+            tags = marks[:_PIECE_BYTES] == _TAG + kind
+            padded = marks[:-1] == _PADDED + kind
+            counts[kind] += int(np.count_nonzero(tags)) + int(np.count_nonzero(padded & is_zero))
+    return counts
 
 
 def check_examples(request: Any) -> int:

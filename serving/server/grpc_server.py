@@ -101,7 +101,7 @@ class GrpcServer:
 
     def _listen(self, options: ServerOptions, port: int) -> str:
         host = f"[{options.host}]" if ":" in options.host else options.host
-        bound = self._bind(f"{host}:{port}", _credentials(options.ssl_config_file), "choose another --port")
+        bound = self._bind(f"{host}:{port}", _credentials(options.ssl_config_file), "choose another --port or --host")
         return f"{host}:{bound}"
 
     def _bind(self, address: str, credentials: grpc.ServerCredentials | None, advice: str) -> int:

@@ -60,6 +60,7 @@ class ProfilerHandler(grpc.GenericRpcHandler):
 
     def _respond(self, method: str, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         body = self._arrivals.small_message(requests, context)
+        asked: Any = None
         try:
             asked = _message_class(method).FromString(body) if method in _FIELDS else None
         except DecodeError as error:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import logging
 import signal
 import socket
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 
 # How long a stopping server answers its running requests, in seconds. serving/deploy allows for this time.
 GRACE_SECONDS = 30.0
+_NOT_OF_THIS_MACHINE = (errno.EADDRNOTAVAIL, errno.EINVAL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +44,9 @@ def _bind(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         listener.close()
         reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"Cannot listen on {host}:{port}: {reason}; choose another --rest_api_port") from error
+        is_host = isinstance(error, socket.gaierror) or getattr(error, "errno", 0) in _NOT_OF_THIS_MACHINE
+        flag = "--host" if is_host else "--rest_api_port"
+        raise InputError(f"Cannot listen on {host}:{port}: {reason}; choose another {flag}") from error
     return listener
 
 

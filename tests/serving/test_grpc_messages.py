@@ -1,12 +1,15 @@
 import gzip
+import itertools
 import os
 import zlib
 
+import numpy as np
 import pytest
 from tensorflow.core.example import example_pb2, feature_pb2
 from tensorflow.core.framework import resource_handle_pb2, tensor_pb2, tensor_shape_pb2
 from tensorflow_serving.apis import classification_pb2, inference_pb2, input_pb2, predict_pb2, regression_pb2
 
+from ctrpipe.serving.server import grpc_messages
 from ctrpipe.serving.server.budget import Budget, OverBudget
 from ctrpipe.serving.server.errors import ServingError
 from ctrpipe.serving.server.grpc_messages import (
@@ -143,3 +146,20 @@ def test_examples_are_counted_before_they_are_read(kind):
         with pytest.raises(ServingError, match=f"has {MOST_EXAMPLES + 1} examples, above {MOST_EXAMPLES}"):
             check_examples(request)
     assert check_examples(predict_pb2.PredictRequest()) == check_examples(inference_pb2.MultiInferenceRequest()) == 0
+
+
+@pytest.mark.parametrize("piece", [1, 2, 7, 1 << 20])
+def test_tags_are_counted_one_by_one_and_with_bytes_that_they_need_not(monkeypatch, piece):
+    """A loop over all bytes counts as many, however the message is cut."""
+    monkeypatch.setattr(grpc_messages, "_PIECE_BYTES", piece)
+    kinds = grpc_messages._TAGS, grpc_messages._OTHER_TAGS
+    likely = [*kinds[0], *kinds[1], *(tag | 0x80 for tags in kinds for tag in tags), 0, 0x80, 1]
+    for seed in range(5):
+        random = np.random.default_rng(seed)
+        body = bytes(random.choice(likely, 300 + seed).tolist())
+        for tags, found in zip(kinds, grpc_messages._count_tags(body), strict=True):
+            short = sum(byte in tags for byte in body)
+            long = sum(
+                bool(one & 0x80) and one & 0x7F in tags and two & 0x7F == 0 for one, two in itertools.pairwise(body)
+            )
+            assert found == short + long and short and long

@@ -130,3 +130,21 @@ def test_the_message_of_a_warmup_record_that_is_none_is_short(tmp_path):
     with pytest.raises(ServingError, match="Failed to parse warmup record") as error:
         list(read_records(tmp_path / "records"))
     assert len(error.value.message) < 5000 and error.value.message.endswith(f"from {tmp_path}/records")
+
+
+def test_a_config_file_that_has_not_changed_is_not_parsed_again(base, tmp_path, monkeypatch):
+    """Of 3,000 models, each poll took 0.2 s of the interpreter."""
+    file, parsed = tmp_path / "models.config", []
+    file.write_text("# none yet")
+    served = core.ServerCore(ServerOptions(model_config_file=file, file_system_poll_wait_seconds=0))
+    read = core.model_config.read_model_config
+    monkeypatch.setattr(core.model_config, "read_model_config", lambda path: parsed.append(path) or read(path))
+    for text in ("# none", f'model_config_list {{ config {{ name: "m" base_path: "{base}" }} }}', "broken {", "# none"):
+        file.write_text(text)
+        parsed.clear()
+        for _ in range(3):
+            served._poll_config()
+        assert len(parsed) == (3 if text == "broken {" else 1)  # a mistake is no config that could be kept
+    file.unlink()
+    served._poll_config()
+    assert "cannot be read" in served._refusal

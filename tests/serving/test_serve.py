@@ -39,7 +39,12 @@ def taken():
         ({"rest_api_port": "taken"}, "choose another --rest_api_port"),
         ({"port": "taken"}, "choose another --port"),
         ({"port": 0}, "--port and --rest_api_port are both 0"),
-        ({"host": "256.0.0.1", "rest_api_port": 1}, "Cannot listen on 256.0.0.1:1"),
+        (
+            {"host": "256.0.0.1", "rest_api_port": 1},
+            "Cannot listen on 256.0.0.1:1: Name or service not known; choose another --host",
+        ),
+        ({"host": "192.0.2.1", "rest_api_port": 1}, "choose another --host"),
+        ({"host": "127.1"}, "Cannot listen on 127.1:8500 for gRPC; choose another --port or --host"),
         ({"model_base_path": None}, "nothing to serve; give --model_base_path"),
         ({"model_config_file": pathlib.Path("absent")}, "absent: cannot be read"),
         ({"ssl_config_file": pathlib.Path("absent")}, "absent: cannot be read"),
