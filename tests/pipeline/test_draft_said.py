@@ -164,6 +164,8 @@ def test_lists_of_another_column_s_values_are_histories_where_a_network_reads_th
     [history] = [group for group in values["features"] if group["kind"] == "sequence"]
     assert history["columns"] == ["seen"] and history["shared_with"] == "item"
     assert values["model"]["name"] == "din"
+    training = values["training"]
+    assert (training["epochs"], training["decay"]) == (4, "cosine") and "table_l2" not in training
     RunConfig.model_validate(values)
     check_hyperparameters(**values["model"])
 
