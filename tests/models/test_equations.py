@@ -443,7 +443,7 @@ def two_tasks() -> FeatureMap:
 )
 @compares("transformer", "transformer_pe", "hetero_att", "hiformer")
 def test_the_transformer_family(name, changes):
-    model, inputs = randomised(name, two_tasks(), **changes), batch(3)  # the reference takes its time
+    model, inputs = randomised(name, two_tasks(), **changes), batch()
     dense = tower(model.dense_mlp, inputs["dense"].astype(np.float64)).reshape(len(inputs["ids"]), 2, -1)
     expected = []
     for e, d in zip(rows(model, inputs), dense, strict=True):

@@ -99,7 +99,7 @@ def fm(model, parts) -> float:
     return pairs + linear_of(model, weights, dense)
 
 
-def numeric_integral(model, logits, start, end, steps=100) -> dict[str, float]:
+def numeric_integral(model, logits, start, end, steps=400) -> dict[str, float]:
     """Each column's integral of the logit's partial change along the path, by finite differences."""
     first, last = (
         {name: part.astype(np.float64) for name, part in parts_of(model, inputs).items()} for inputs in (start, end)
