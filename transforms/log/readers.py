@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
+from ctrpipe.common.stores import in_parallel
 from ctrpipe.transforms.log.batches import LogBatch, RawBatch
 from ctrpipe.transforms.log.checks import RowChecks
 from ctrpipe.transforms.log.column_types import check_types
@@ -45,7 +46,7 @@ def plan(
             have a column with types that cannot be compared.
     """
     reader = LogReader(spec, labels, kept=kept)
-    ranges = [reader.ranges(path) for path in files]
+    ranges = in_parallel(reader.ranges, files)
     reader.check_types(files)
     return number_lines(ranges, workers)
 
