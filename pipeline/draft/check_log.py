@@ -19,7 +19,7 @@ from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.config.model import Model
 from ctrpipe.pipeline.config.model_table import read_reference
 from ctrpipe.transforms.kddcup2012 import is_kddcup2012
-from ctrpipe.transforms.log.described_files import describe_file, same_contents
+from ctrpipe.transforms.log.described_files import describe_files, same_contents
 from ctrpipe.transforms.log.division import find_ordering
 from ctrpipe.transforms.log.epochs import eight_digits
 from ctrpipe.transforms.log.files import find_files, size_of
@@ -289,7 +289,7 @@ def _same_files(files: Sequence[str]) -> list[str]:
     for path in dict.fromkeys(files):
         by_size[size_of(path)].append(path)
     alike = [path for paths in by_size.values() if len(paths) > 1 for path in paths]
-    return same_contents([describe_file(path) for path in alike]) if is_countable(alike) else []
+    return same_contents(describe_files(alike)) if is_countable(alike) else []
 
 
 def _check_splits(config: RunConfig, files: Sequence[str], findings: Findings) -> None:

@@ -12,7 +12,7 @@ from ctrpipe.models.base.registry import source_of
 from ctrpipe.pipeline.config import Model, Monitoring, RunConfig, Training
 from ctrpipe.pipeline.training.code import TRAINING
 from ctrpipe.serving.layout import Asset, asset_path, versions
-from ctrpipe.transforms.log.described_files import describe_file, fingerprint_files, states_of
+from ctrpipe.transforms.log.described_files import describe_files, fingerprint_files, states_of
 from ctrpipe.transforms.log.files import FileState, find_files
 from ctrpipe.transforms.log.pretrained_table import pretrained_tables, table_fingerprint
 from ctrpipe.transforms.log.spec import FORMAT_NAMES, Data
@@ -110,7 +110,7 @@ def run_inputs(
     Args:
         config: The run's configuration, as `RunConfig.placed` returns it.
         files: The log's files.
-        data: The result of `describe_file` for each file.
+        data: The result of `describe_files`.
         output: The run's folder, as an absolute path.
         work: The folder to work in, as an absolute path. None for the run's.
     """
@@ -157,7 +157,7 @@ def find_monitored(monitoring: Monitoring) -> dict[str, Any]:
     """
     logs = {kind: find_files(getattr(monitoring, kind)) for kind in MONITORED if getattr(monitoring, kind)}
     placed = {kind: absolute(paths) for kind, paths in logs.items()}
-    every = [describe_file(path) for paths in logs.values() for path in paths]
+    every = describe_files([path for paths in logs.values() for path in paths])
     return {
         "monitoring": monitoring.model_copy(update=placed),
         "monitored_fingerprint": fingerprint_files(every) if every else "",

@@ -61,10 +61,15 @@ def after_push(
         commands.append(["curl", "-d", f"@{place}/{REQUEST}", f"{url}:predict"])
     commands += [
         [own, "predict", "--url", url, "--input", files[0], "--rows", "5"],
-        [own, "explain", str(place), *trust],
+        [own, "explain", str(place), *_rows(place, files), *trust],
         [own, "score", "--model", str(place), "--input", files[0], "--output", "scores"],
     ]
     return commands if is_url(place) else [*commands, open_report(place)]
+
+
+def _rows(place: pathlib.Path | str, files: Sequence[str]) -> list[str]:
+    """Returns the option for the rows to explain with. A run in a store does not know its own."""
+    return ["--data", files[0]] if is_url(place) and files else []
 
 
 def open_report(place: pathlib.Path | str) -> list[str]:
@@ -139,7 +144,8 @@ def after_block(
     gates = json.loads((folder / "report_data" / "gates.json").read_text())
     trust = ["--trust"] if ":" in config.model.name else []
     settings = [part for setting in lifted(gates, config.gates) for part in ("--set", setting)]
-    look = [[command_name(), "explain", str(place), *trust]]
+    given = [*command[command.index("--data") + 1 :][:1]] if "--data" in command else config.data.paths
+    look = [[command_name(), "explain", str(place), *_rows(place, given), *trust]]
     if not is_url(place):
         look.append(open_report(place))
     return [*look, [command_name(), *command, *settings]] if settings else look

@@ -29,7 +29,7 @@ from ctrpipe.pipeline.run.next_steps import write_request
 from ctrpipe.pipeline.run.results import finish
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.training.text_encoder import with_encoder
-from ctrpipe.transforms.log.described_files import describe_file, described, same_contents
+from ctrpipe.transforms.log.described_files import describe_files, described, same_contents
 from ctrpipe.transforms.log.files import RANGE_BYTES, find_files, size_of
 from ctrpipe.transforms.log.footers import footers
 from ctrpipe.transforms.log.outliers import place_of_number
@@ -173,7 +173,7 @@ def resolve(
     _check_model(config)
     _build_models(config)
     check_output(output)
-    data = [describe_file(path) for path in paths]
+    data = describe_files(paths)
     inputs = run_inputs(config, paths, data, output.resolve(), work.resolve() if work else None)
     from ctrpipe.pipeline.run.parent import complete_with_parent  # lazy, see the module's docstring
 

@@ -38,7 +38,7 @@ from ctrpipe.pipeline.tune.results import write_results
 from ctrpipe.pipeline.tune.study import Study
 from ctrpipe.pipeline.tune.summary import Summary, summarise
 from ctrpipe.pipeline.tune.trial import TrialResult
-from ctrpipe.transforms.log.described_files import describe_file
+from ctrpipe.transforms.log.described_files import describe_files
 
 
 def run_tune(plan: TunePlan, files: list[str], output: pathlib.Path) -> Summary:
@@ -74,7 +74,7 @@ def run_tune(plan: TunePlan, files: list[str], output: pathlib.Path) -> Summary:
 
 def identity(plan: TunePlan, base: RunConfig, paths: list[str], output: pathlib.Path) -> dict[str, str]:
     """Returns hashes of everything that decides a trial's result, by the names of study.PARTS."""
-    inputs = run_inputs(base, paths, [describe_file(path) for path in paths], output.resolve())
+    inputs = run_inputs(base, paths, describe_files(paths), output.resolve())
     space = {key: repr(values) for key, values in plan.space.values.items()}
     return {
         "log": inputs.data_fingerprint,

@@ -2,6 +2,7 @@
 
 import hashlib
 import random
+import threading
 import time
 
 import pytest
@@ -165,14 +166,27 @@ def test_a_refused_read_names_the_cause(s3, through):
 
 def test_a_refused_read_may_be_of_what_is_not_there(s3, through):
     """S3 answers 403 about a key that is not there, unless the keys may be listed."""
-    for method in ("HEAD", "GET"):
-        stores.write_bytes(f"{s3.url}/x", b"1")
-        with faulty(s3.port, Rule("403 AccessDenied", part=f"{method} /")) as proxy:
-            through(proxy)
-            with pytest.raises(
-                StoreError, match="permission denied, or no such object, .*; check the URL, the bucket's"
-            ):
-                stores.read_bytes(f"{s3.url}/x")
+    with faulty(s3.port, Rule("403 AccessDenied", part="HEAD /")) as proxy:
+        through(proxy)
+        with pytest.raises(StoreError, match="permission denied, or no such object, .*; check the URL, the bucket's"):
+            stores.read_bytes(f"{s3.url}/x")
+
+
+def test_objects_are_asked_about_several_at_once_and_in_order():
+    """A log of many small objects waits for the store, and files of this machine need no threads."""
+    meet = threading.Barrier(4, timeout=10)
+
+    def ask(path):
+        meet.wait()
+        return path.upper()
+
+    paths = [f"s3://bucket/{number}" for number in range(8)]
+    assert stores.in_parallel(ask, paths) == [path.upper() for path in paths]
+    names: set[str] = set()
+    assert stores.in_parallel(lambda path: names.add(threading.current_thread().name), ["a", "b"]) == [None, None]
+    assert names == {threading.current_thread().name}
+    with pytest.raises(ZeroDivisionError):
+        stores.in_parallel(lambda path: 1 / (path != paths[3]), paths)
 
 
 def test_a_bucket_that_is_not_there(store):

@@ -131,6 +131,21 @@ def test_the_pushed_model_answers(volume, launched):
 
 
 @pytest.mark.large(like="tests/kubeflow/test_run.py::test_every_task_runs_and_the_metrics_are_those_of_a_run_here")
+def test_a_run_in_another_folder_finds_the_work_of_an_earlier_one(volume, launched, python, tmp_path):
+    """It pushes and reports into its own folder, with the malformed rows of the log that it has not read."""
+    parameters = {"data": [str(volume / "log.tsv")], "output": str(volume / "another"), "settings": ["seed=3"]}
+    launcher = Launcher(volume / "pipeline.yaml", tmp_path, parameters, launched.cache, python)
+    launcher.run()
+    assert not launcher.failed, launcher.failed
+    assert launcher.executed == ["prepare", "atomicpusher", "report", "verdict"]
+    metrics = [json.loads((volume / name / "metrics.json").read_text()) for name in ("cluster", "another")]
+    assert all(found.pop("model_version") for found in metrics) and metrics[0] == metrics[1]
+    letters = [(volume / name / "dead_letter" / "rejects.jsonl").read_bytes() for name in ("cluster", "another")]
+    assert letters[0] == letters[1]
+    assert [path.name for path in (volume / "another" / "models" / "ctr").iterdir()]
+
+
+@pytest.mark.large(like="tests/kubeflow/test_run.py::test_every_task_runs_and_the_metrics_are_those_of_a_run_here")
 def test_the_next_day_begins_with_the_version_that_the_cluster_pushed(volume, launched, python, tmp_path_factory):
     """As `ctrpipe run --warm-start` does with that version; no step sees the artifacts of the day before."""
     [first] = (volume / "cluster" / "models" / "ctr").iterdir()

@@ -59,6 +59,8 @@ def test_the_commands_after_a_run_name_its_model_and_its_log(tmp_path, model):
     stored = after_push(config(), ["log.csv"], "s3://bucket/run", tmp_path)
     assert [command[1] for command in stored] == ["serve", "predict", "explain", "score"]
     assert stored[0][3] == "s3://bucket/run/models/ads"
+    # A run in a store does not know which rows were its test rows.
+    assert stored[2][1:] == ["explain", "s3://bucket/run", "--data", "log.csv"]
 
 
 def gate(metric: str, kind: str = "absolute", passed: bool = False) -> dict:

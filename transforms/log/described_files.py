@@ -4,13 +4,13 @@ import contextlib
 import hashlib
 import json
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from ctrpipe.common.files import write_json
 from ctrpipe.common.printable import excerpt
-from ctrpipe.common.stores import absolute
+from ctrpipe.common.stores import absolute, in_parallel
 from ctrpipe.transforms.log.files import FileState, input_errors, open_stored, state_of, unchanged
 
 
@@ -48,6 +48,11 @@ def describe_file(path: str) -> dict[str, Any]:
     return {"path": path, "bytes": state.size, "stamp": state.stamp, "sha256": digest.hexdigest()}
 
 
+def describe_files(paths: Sequence[str]) -> list[dict[str, Any]]:
+    """Returns the result of `describe_file` for each file, in order. Raises as it does."""
+    return in_parallel(describe_file, paths)
+
+
 def same_contents(data: list[dict[str, Any]]) -> list[str]:
     """Returns a line about each file that has the bytes of one before it, given the results of `describe_file`."""
     first: dict[str, str] = {}
@@ -63,4 +68,4 @@ def same_contents(data: list[dict[str, Any]]) -> list[str]:
 def described(files: list[str]) -> Iterator[Future[list[dict[str, Any]]]]:
     """Yields a future of `describe_file` for each file, computed in a thread while the block runs."""
     with ThreadPoolExecutor(1) as thread:
-        yield thread.submit(lambda: [describe_file(path) for path in files])
+        yield thread.submit(lambda: describe_files(files))

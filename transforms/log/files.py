@@ -64,7 +64,7 @@ def find_files(patterns: list[str]) -> list[str]:
             files += files_of_folder(pattern)
             continue
         listed = matching(pattern)
-        matches = [name for name in listed if is_file(name)]
+        matches = [name for name, is_one in zip(listed, stores.in_parallel(is_file, listed), strict=True) if is_one]
         if not matches:
             if stores.is_url(pattern):
                 stores.check_bucket(pattern)

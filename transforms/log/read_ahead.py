@@ -26,6 +26,7 @@ from ctrpipe.common.files import write_json, write_text
 from ctrpipe.common.fingerprints import fingerprint
 from ctrpipe.common.processes import Workers, end_with_input, python_command, start_command, stop_command
 from ctrpipe.common.progress import announce, share_of
+from ctrpipe.common.stores import in_parallel
 from ctrpipe.transforms.log.files import FileState, state_of
 from ctrpipe.transforms.log.ingest import DEAD_LETTERS, IngestResult, ingest
 from ctrpipe.transforms.log.payload import payload_files
@@ -55,7 +56,7 @@ class ReadAhead(contextlib.AbstractContextManager["ReadAhead"]):
     """
 
     def __init__(self, spec: LogSpec, files: Sequence[str], seed: int, near: pathlib.Path, processes: int):
-        states = {path: state_of(path) for path in files}
+        states = dict(zip(files, in_parallel(state_of, files), strict=True))
         self._folder = _folder(near, spec, files, seed, states)
         self._made = [folder for folder in (near, *near.parents) if not folder.exists()]
         near.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.printable import excerpt
 from ctrpipe.common.processes import Workers
+from ctrpipe.common.stores import in_parallel
 from ctrpipe.transforms.log.batches import LogBatch, RawBatch
 from ctrpipe.transforms.log.checks import RowChecks
 from ctrpipe.transforms.log.column_types import Mixture, check_types
@@ -50,7 +51,7 @@ def plan(
     if kept:
         _check_kept(files, spec, labels, kept)
     reader = LogReader(spec, labels, kept=kept)
-    ranges = [reader.ranges(path) for path in files]
+    ranges = in_parallel(reader.ranges, files)
     reader.check_types(files)
     return number_lines(ranges, workers)
 
