@@ -305,11 +305,13 @@ def _error(url: str, place: _Place, error: Exception) -> StoreError:
         return StoreError(f"{url}: the credentials have expired; renew them: {credentials}")
     if _UNKNOWN.search(text):
         return StoreError(f"{url}: the store does not accept the credentials; check {credentials}")
+    if _DENIED.search(text) and _READ.search(text):
+        return StoreError(
+            f"{url}: permission denied, or no such object, of which a store says the same where it may not be listed; "
+            f"check the URL, the bucket's policy, and {credentials}"
+        )
     if _DENIED.search(text):
-        absent = ", or no such object, of which a store says the same where it may not be listed"
-        about = absent if _READ.search(text) else ""
-        also = "the URL, " if about else ""
-        return StoreError(f"{url}: permission denied{about}; check {also}the bucket's policy, and {credentials}")
+        return StoreError(f"{url}: permission denied; check the bucket's policy, and {credentials}")
     if _ELSEWHERE.search(text):
         return StoreError(f"{url}: the bucket is in another region; set AWS_REGION to the bucket's")
     endpoint = _ENDPOINTS.get(place.scheme, _OF_PACKAGE)
