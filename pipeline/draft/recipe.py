@@ -2,6 +2,9 @@
 
 import dataclasses
 import math
+from typing import Any
+
+import yaml
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.transforms.log.files import open_stored, text_size
@@ -84,6 +87,12 @@ def count_rows(files: list[str], sample: LogSample) -> int:
 def recipe(size: LogSize) -> list[str]:
     """Returns the lines of a configuration from `model` on."""
     return [*_model(size), *_gates(size)]
+
+
+def settings(size: LogSize) -> dict[str, Any]:
+    """Returns the model, its training and its baseline, as values of a configuration."""
+    values: dict[str, Any] = yaml.safe_load("\n".join(recipe(size)))
+    return {key: value for key, value in values.items() if key != "gates"}
 
 
 def _model(size: LogSize) -> list[str]:

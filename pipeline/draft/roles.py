@@ -91,7 +91,7 @@ class Role:
 
 def is_split_marker(name: str, values: Sequence[str]) -> bool:
     """Returns whether a column says which rows are for training and which for a test."""
-    present = {value.strip().lower().removesuffix(".0") for value in values if _is(value)}
+    present = {value.strip().lower().removesuffix(".0") for value in set(values) if _is(value)}
     if not present:
         return False
     if present <= _SPLIT_WORDS:
@@ -243,17 +243,15 @@ def _outcome(name: str, values: Sequence[str]) -> str:
 
 def _other_label(name: str, values: Sequence[str], clicks: Sequence[float]) -> str:
     """Returns the reason why a column is known only after the click; "" if there is none."""
-    present = [
-        (value.lower().removesuffix(".0"), click) for value, click in zip(values, clicks, strict=True) if _is(value)
-    ]
-    words = {value for value, _ in present}
+    words = {value.lower().removesuffix(".0") for value in set(values) if _is(value)}
     pair = next((pair for pair in (("1", "0"), ("true", "false"), ("yes", "no")) if words and words <= set(pair)), None)
     if pair and _OTHER_LABEL.fullmatch(name):
         return "looks like a label too: left out; or is it known before the click?"
     rate = sum(clicks) / len(clicks)
-    if len(present) < len(values) and _are_clicked([click for _, click in present], rate):
+    rows = list(zip(values, clicks, strict=True))
+    if not all(map(_is, values)) and _are_clicked([click for value, click in rows if _is(value)], rate):
         return "a value in rows with a click alone, as what follows it: left out; is it known before the click?"
-    if pair and _are_clicked([click for value, click in present if value == pair[0]], rate):
+    if pair and _are_clicked([click for value, click in rows if value.lower().removesuffix(".0") == pair[0]], rate):
         return f"{pair[0]} in rows with a click alone, as what follows it: left out; is it known before the click?"
     return ""
 

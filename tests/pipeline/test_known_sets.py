@@ -16,6 +16,7 @@ from ctrpipe.pipeline.cli import main
 from ctrpipe.pipeline.config import load_config, read_yaml
 from ctrpipe.pipeline.draft.check_log import check_log
 from ctrpipe.pipeline.draft.page import draft, draft_of_known
+from ctrpipe.pipeline.draft.sets import registry
 from ctrpipe.pipeline.draft.sets.registry import SETS
 from ctrpipe.pipeline.run.prepared import joined
 from ctrpipe.transforms.generate import generate_kddcup2012
@@ -282,3 +283,16 @@ def test_a_run_goes_on_from_a_known_set(tmp_path):
     settings = {"training__epochs": 1, "training__batch_size": 64, "evaluation__baseline": None, "gates__rig": None}
     run = ctrpipe.run(made, data=made.config["data"]["paths"], output=tmp_path / "run", **settings)
     assert run.metrics["examples"] == 240 and run.blessed
+
+
+@pytest.mark.parametrize(
+    ("rows", "of_impressions", "of_histories"), [(0, "lightgbm", "plateau"), (45_000_000, "dcn_v2", "cosine")]
+)
+def test_the_model_is_that_of_the_number_of_rows(tmp_path, monkeypatch, rows, of_impressions, of_histories):
+    if rows:
+        monkeypatch.setattr(registry, "count_rows", lambda files, sample: rows)
+    SHAPES["criteo"][1](tmp_path / "criteo")
+    movielens_1m(tmp_path / "movielens")
+    assert drafted("criteo", tmp_path / "criteo").model.name == of_impressions
+    films = drafted("movielens", tmp_path / "movielens")
+    assert (films.model.name, films.training.decay) == ("din", of_histories)

@@ -5,7 +5,7 @@ from typing import Any
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.printable import excerpt
-from ctrpipe.pipeline.draft.sets.folder import OF_HISTORIES, KnownSet, SetFolder, parts_by_time
+from ctrpipe.pipeline.draft.sets.folder import KnownSet, SetFolder, parts_by_time
 from ctrpipe.transforms.log.sample import read_sample
 
 _FORMER = ("reviewerID", "asin", "unixReviewTime")
@@ -73,7 +73,7 @@ def _configuration(reviews: str, user: str, item: str, time: str, tables: list[d
         {"columns": [user, item, *kept], "kind": "categorical"},
         {"columns": histories, "kind": "sequence", "shared_with": [item, *kept], "max_length": 50},
     ]
-    return {**values, "features": features, **OF_HISTORIES}
+    return {**values, "features": features}
 
 
 AMAZON = KnownSet(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ctrpipe.pipeline.draft.sets.folder import OF_IMPRESSIONS, KnownSet, SetFolder, reading
+from ctrpipe.pipeline.draft.sets.folder import KnownSet, SetFolder, reading
 
 _CATEGORIES = [
     *("C1", "banner_pos", "site_id", "site_domain", "site_category", "app_id", "app_domain", "app_category"),
@@ -23,7 +23,7 @@ def _draft(folder: SetFolder) -> dict[str, Any]:
         {"columns": ["hour"], "kind": "time", "format": "yymmddhh"},
         {"columns": _CATEGORIES, "kind": "categorical", "min_count": 4},
     ]
-    return {"data": data, "features": features, **OF_IMPRESSIONS}
+    return {"data": data, "features": features}
 
 
 AVAZU = KnownSet("Avazu's click-through rate prediction (Kaggle, 2014)", _draft)

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.pipeline.draft.sets.folder import OF_IMPRESSIONS, KnownSet, SetFolder, reading
+from ctrpipe.pipeline.draft.sets.folder import KnownSet, SetFolder, reading
 
 _COLUMNS = ["label", "I1..I13", "C1..C26"]
 _WIDTH = 40
@@ -46,7 +46,7 @@ def _configuration(paths: list[str], read: dict[str, Any], split: dict[str, Any]
         "labels": {"ctr": "label"},
         "split": split,
     }
-    return {"data": data, "features": _FEATURES, **OF_IMPRESSIONS}
+    return {"data": data, "features": _FEATURES}
 
 
 CRITEO = KnownSet("Criteo's Display Advertising Challenge (Kaggle, 2014)", _challenge)

@@ -13,28 +13,6 @@ from ctrpipe.transforms.log.sample import LogSample, read_sample
 _COMPRESSED = ("", ".gz", ".bz2", ".zst")
 _DEPTHS = ("*", "*/*", "*/*/*")
 
-# What a model of impressions and one of histories begin with, on millions of rows.
-OF_IMPRESSIONS: dict[str, Any] = {
-    "model": {
-        **{"name": "dcn_v2", "embedding_dim": 16, "layers": 2, "hidden_units": [64, 32], "dropout": 0.2},
-        **{"use_linear": True, "linear_rate": 3.0},
-    },
-    "training": {
-        **{"epochs": 30, "batch_size": 4096, "evaluations_per_epoch": 2, "patience": 8},
-        **{"plateau": {"factor": 0.3, "patience": 3}, "averaged_evaluations": 2, "learning_rate": 0.001},
-        **{"table_l2": 0.0036, "regularisation_rows": 42000},
-    },
-    "evaluation": {"baseline": {"name": "lr"}},
-}
-OF_HISTORIES: dict[str, Any] = {
-    "model": {"name": "din", "embedding_dim": 16, "embedding_stddev": 0.01},
-    "training": {
-        **{"epochs": 20, "batch_size": 1024, "evaluations_per_epoch": 2, "patience": 4},
-        **{"learning_rate": 0.001, "monitor": "auc"},
-    },
-    "evaluation": {"baseline": {"name": "lr"}},
-}
-
 
 class SetFolder:
     """The files below a folder, at most three levels deep. Hidden ones are left out, and compressed ones beside which
@@ -132,7 +110,7 @@ class KnownSet:
 
     Attributes:
         title: What it is, for the head of the configuration.
-        draft: Returns the values of a configuration for its files.
+        draft: Returns the `data`, `features` and `events` of a configuration for its files.
     """
 
     title: str

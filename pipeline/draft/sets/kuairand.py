@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ctrpipe.pipeline.draft.sets.folder import OF_IMPRESSIONS, KnownSet, SetFolder
+from ctrpipe.pipeline.draft.sets.folder import KnownSet, SetFolder
 
 _OF_LOG = ["user_id", "video_id", "time_ms", "is_click", "tab", "duration_ms"]
 _VIDEO_CATEGORIES = ["author_id", "video_type", "upload_type", "music_id", "music_type"]
@@ -40,7 +40,7 @@ def _draft(folder: SetFolder) -> dict[str, Any]:
         *lists,
         {"columns": ["time_ms"], "kind": "time", "timezone": "Asia/Shanghai"},
     ]
-    return {"data": data, "features": features, **OF_IMPRESSIONS}
+    return {"data": data, "features": features}
 
 
 KUAIRAND = KnownSet("KuaiRand: clicks in the standard logs, with the tables of users and videos", _draft)

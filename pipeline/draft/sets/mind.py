@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.pipeline.draft.sets.folder import OF_HISTORIES, KnownSet, SetFolder
+from ctrpipe.pipeline.draft.sets.folder import KnownSet, SetFolder
 from ctrpipe.transforms.log.sample import LogSample
 
 COLUMNS = ["impression_id", "user", "time", "history", "impressions"]
@@ -82,7 +82,7 @@ def configuration(behaviors: list[str], news: list[str]) -> dict[str, Any]:
         {"columns": ["history"], "kind": "sequence", "separator": " ", "shared_with": "item", "max_length": 50},
         {"columns": ["time"], "kind": "time", "format": TIME_FORMAT},
     ]
-    return {"data": data, "features": features, **OF_HISTORIES}
+    return {"data": data, "features": features}
 
 
 MIND = KnownSet("MIND: each item of the lists of impressions becomes a row", _draft)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ctrpipe.pipeline.draft.sets.folder import OF_HISTORIES, KnownSet, SetFolder, parts_by_time
+from ctrpipe.pipeline.draft.sets.folder import KnownSet, SetFolder, parts_by_time
 
 _USER, _ITEM, _RATING, _TIME = "user", "item", "rating", "time"
 
@@ -73,7 +73,7 @@ def _configuration(ratings: str, columns: list[str], tables: list[dict[str, Any]
     if "genres" in kept:
         features.append({"columns": ["genres"], "kind": "multivalent", "separator": "|", "max_length": 6})
     features.append({"columns": [f"{item}_history"], "kind": "sequence", "shared_with": item, "max_length": 50})
-    return {**values, "features": features, **OF_HISTORIES}
+    return {**values, "features": features}
 
 
 MOVIELENS = KnownSet("MovieLens: ratings of 4 and more against others, with the user's history", _draft)

@@ -9,7 +9,9 @@ from typing import Any
 
 import yaml
 
+from ctrpipe.common.libraries import openmp_missing
 from ctrpipe.pipeline.config.load import load_config, read_yaml
+from ctrpipe.pipeline.draft.recipe import LogSize, count_rows, settings
 from ctrpipe.pipeline.draft.sets.amazon import AMAZON
 from ctrpipe.pipeline.draft.sets.avazu import AVAZU
 from ctrpipe.pipeline.draft.sets.criteo import CRITEO, CRITEO_1TB
@@ -19,7 +21,17 @@ from ctrpipe.pipeline.draft.sets.kuairand import KUAIRAND
 from ctrpipe.pipeline.draft.sets.mind import MIND, configuration
 from ctrpipe.pipeline.draft.sets.movielens import MOVIELENS
 from ctrpipe.pipeline.draft.sets.taobao import TAOBAO
+from ctrpipe.transforms.log.sample import read_sample
 
+_RATE = 0.1  # of clicks; it decides nothing but gates, which known sets go without
+_FEW_HISTORIES: dict[str, Any] = {
+    "model": {"name": "din", "embedding_dim": 16, "embedding_stddev": 0.01},
+    "training": {
+        **{"epochs": 20, "batch_size": 1024, "evaluations_per_epoch": 2, "patience": 4},
+        **{"learning_rate": 0.001, "monitor": "auc"},
+    },
+    "evaluation": {"baseline": {"name": "lr"}},
+}
 SETS: dict[str, KnownSet] = {
     "criteo": CRITEO,
     "criteo_1tb": CRITEO_1TB,
@@ -44,8 +56,8 @@ def draft_of_set(name: str, folder: pathlib.Path) -> tuple[str, list[str]]:
         InputError: the folder lacks a file, or a file has other columns.
     """
     known, files = SETS[name], SetFolder(name, folder)
-    page = _page(f"`ctrpipe init --dataset {name}`. {known.title}", {"name": name, **known.draft(files)})
-    return page, files.lacking
+    values = {"name": name, **_with_settings(known.draft(files))}
+    return _page(f"`ctrpipe init --dataset {name}`. {known.title}", values), files.lacking
 
 
 def draft_of_behaviors(patterns: Sequence[str], name: str) -> str:
@@ -55,8 +67,24 @@ def draft_of_behaviors(patterns: Sequence[str], name: str) -> str:
         patterns: The files and globs.
         name: The configuration's name.
     """
-    values = {"name": name, **configuration(list(patterns), [])}
+    values = {"name": name, **_with_settings(configuration(list(patterns), []))}
     return _page("`ctrpipe init`: each item of the lists of impressions becomes a row", values)
+
+
+def _with_settings(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns a configuration with the model and the training for its number of rows, if it names none.
+
+    A sample of a set gets those of a small log: a network that is drafted for millions of rows has hardly begun to
+    learn at the end of a small one.
+    """
+    if "model" in values or "extends" in values:
+        return values
+    split = values["data"]["split"].get("files", {})
+    paths = [*values["data"].get("paths", []), *(path for part in split.values() for path in part)]
+    has_history = any(feature["kind"] == "sequence" for feature in values["features"])
+    columns = sum(len(feature["columns"]) for feature in values["features"])
+    size = LogSize(count_rows(paths, read_sample(paths[0])), columns, _RATE, has_history, not openmp_missing())
+    return {**values, **(_FEW_HISTORIES if has_history and not size.is_large else settings(size))}
 
 
 def _page(head: str, values: dict[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ctrpipe.pipeline.draft.sets.folder import OF_HISTORIES, OF_IMPRESSIONS, KnownSet, SetFolder, parts_by_time
+from ctrpipe.pipeline.draft.sets.folder import KnownSet, SetFolder, parts_by_time
 
 _EVENTS = ["user", "item", "category", "behavior", "time"]
 
@@ -40,7 +40,7 @@ def _of_ads(folder: SetFolder, samples: str) -> dict[str, Any]:
         *([{"columns": numbers, "kind": "numeric", "transform": "log_bucketize"}] if numbers else []),
         {"columns": ["time_stamp"], "kind": "time", "timezone": "Asia/Shanghai"},
     ]
-    return {"data": data, "features": features, **OF_IMPRESSIONS}
+    return {"data": data, "features": features}
 
 
 def _of_events(folder: SetFolder, file: str) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def _of_events(folder: SetFolder, file: str) -> dict[str, Any]:
         {"columns": ["user", "item", "category"], "kind": "categorical", "min_count": 2},
         {**histories, "shared_with": ["item", "category"]},
     ]
-    return {**values, "features": features, **OF_HISTORIES}
+    return {**values, "features": features}
 
 
 TAOBAO = KnownSet("Taobao: display ads with ads' and users' tables, or purchases among the events of users", _draft)

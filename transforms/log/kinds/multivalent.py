@@ -10,6 +10,7 @@ from ctrpipe.transforms.log.kinds.guess import ColumnSample, Guess, usual_length
 from ctrpipe.transforms.log.kinds.kind import Seen, WithVocabulary
 
 _SEPARATORS = "|,; "  # that a draft tries
+_SEVERAL = 0.2  # of the rows, above which have several values in a column of lists
 _WEIGHTED = re.compile(r"[^:=]+[:=][-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 _FEWEST_PAIRS = 30  # different values with a weight, before elements are taken for such
 _TEXT_LENGTH = 24  # characters of a value that is rather a text than a name
@@ -120,6 +121,8 @@ def _separator(present: Sequence[str]) -> str | None:
     In a list column, many rows have several values, and the values repeat.
     """
     for separator in _SEPARATORS:
+        if sum(separator in value for value in present) <= _SEVERAL * len(present):
+            continue
         tokens = [[token for token in value.split(separator) if token] for value in present]
         several = sum(len(row) > 1 for row in tokens)
         different = {token for row in tokens for token in row}
@@ -128,6 +131,6 @@ def _separator(present: Sequence[str]) -> str | None:
             different = {re.split("[:=]", token)[0] for token in different}
         total = sum(map(len, tokens))
         lengths = {len(row) for row in tokens}
-        if several > 0.2 * len(present) and (pair or len(lengths) > 2) and len(different) < 0.5 * total:
+        if several > _SEVERAL * len(present) and (pair or len(lengths) > 2) and len(different) < 0.5 * total:
             return separator
     return None

@@ -96,10 +96,14 @@ def _length(column: ColumnSample, separator: str) -> int | None:
 
     Vectors have the same length in all rows, and numbers with decimals: a list of ids has neither.
     """
-    rows = [elements_of(text, separator) for text in column.present]
-    length = len(rows[0])
+    length = len(elements_of(column.present[0], separator))
+    if length < 2:  # most columns
+        return None
     is_list = column.is_list or all(text.lstrip().startswith("[") for text in column.present)
-    if length < (2 if is_list else _FEWEST) or any(len(row) != length for row in rows):
+    if length < _FEWEST and not is_list:
+        return None
+    rows = [elements_of(text, separator) for text in column.present]
+    if any(len(row) != length for row in rows):
         return None
     elements = [element for row in rows for element in row]
     if not all(map(NUMBER.fullmatch, elements)):
