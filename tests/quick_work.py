@@ -64,9 +64,7 @@ def without_optimisers(config: Any) -> Any:
         quick.CopyFrom(config)
     quick.graph_options.rewrite_options.disable_meta_optimizer = True
     quick.graph_options.optimizer_options.opt_level = config_pb2.OptimizerOptions.L0
-    quick.graph_options.optimizer_options.do_function_inlining = (
-        True  # as Grappler does: errors name the same operations
-    )
+    quick.graph_options.optimizer_options.do_function_inlining = True  # as Grappler, so that errors name the same nodes
     return quick
 
 
