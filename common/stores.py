@@ -874,7 +874,7 @@ def write_file(url: str, path: pathlib.Path) -> None:
         with path.open("rb") as source:
             _write(url, lambda: source.read(BLOCK_BYTES), size)
 
-    _asked(url, write)
+    _asked_to_write(url, write)
 
 
 def write_bytes(url: str, contents: bytes) -> None:
@@ -884,7 +884,15 @@ def write_bytes(url: str, contents: bytes) -> None:
         pieces = iter((contents, b""))
         _write(url, lambda: next(pieces), len(contents))
 
-    _asked(url, write)
+    _asked_to_write(url, write)
+
+
+def _asked_to_write(url: str, write: Callable[[], None]) -> None:
+    """Writes as `_asked` asks. What a store cannot find while it writes is the bucket."""
+    try:
+        _asked(url, write)
+    except FileNotFoundError as error:
+        raise StoreError(f"{url}: {_NO_SUCH_BUCKET}") from error
 
 
 def _write(url: str, piece: Callable[[], bytes], size: int) -> None:

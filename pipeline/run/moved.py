@@ -102,9 +102,9 @@ def _without_folders(parameter: str) -> str:
     """
     try:
         settings = json.loads(parameter)
-        files, partitions = settings["files"], settings["spec"]["data"]["partitions"]
+        files, data = settings["files"], settings["spec"]["data"]
     except (ValueError, LookupError, TypeError):
         return parameter
-    if partitions:
+    if data.get("partitions"):  # absent where it has its default
         return parameter
     return json.dumps({**settings, "files": [name_of(file) for file in files]})

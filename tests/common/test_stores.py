@@ -168,7 +168,7 @@ def test_a_refused_read_may_be_of_what_is_not_there(s3, through):
     """S3 answers 403 about a key that is not there, unless the keys may be listed."""
     with faulty(s3.port, Rule("403 AccessDenied", part="HEAD /")) as proxy:
         through(proxy)
-        with pytest.raises(StoreError, match="permission denied, or no such object, .*; check the URL, the bucket's"):
+        with pytest.raises(StoreError, match="permission denied, or no such object: .*; check the URL, the bucket's"):
             stores.read_bytes(f"{s3.url}/x")
 
 
