@@ -112,7 +112,7 @@ def closure(path: pathlib.Path, root: pathlib.Path = ROOT) -> frozenset[pathlib.
             waiting += [one for one in _needs(file, root)[0] if one.is_relative_to(tests)]
     waiting = [path, *(one for one in _conftests(path, tests) if one not in found)]
     packages: set[pathlib.Path] = set()
-    while waiting:
+    while waiting or (waiting := _commands(found, root)):
         file = waiting.pop()
         if file in found and file != path:
             continue
@@ -125,6 +125,15 @@ def closure(path: pathlib.Path, root: pathlib.Path = ROOT) -> frozenset[pathlib.
             waiting += [one for files, _ in needs for one in files if one not in found]
             further = [one for _, others in needs for one in others]
     return frozenset(found | packages)
+
+
+def _commands(found: set[pathlib.Path], root: pathlib.Path) -> list[pathlib.Path]:
+    """The files of the commands that tests name and that are not found yet: the command line imports them by name."""
+    if file_of(COMMAND, root) not in found:
+        return []
+    words = {word for file in found if file.is_relative_to(root / "tests") for word in parse(file, root).words}
+    files = {file_of(f"ctrpipe.pipeline.commands.{word.replace('-', '_')}", root) for word in words}
+    return sorted(file for file in files - found if file)
 
 
 @functools.cache

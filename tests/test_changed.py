@@ -20,6 +20,9 @@ FILES = {
     "ctrpipe/common/packages.py": (ROOT / "common" / "packages.py").read_text(),
     "ctrpipe/pipeline/__init__.py": "",
     "ctrpipe/pipeline/cli.py": "",
+    "ctrpipe/pipeline/commands/__init__.py": "",
+    "ctrpipe/pipeline/commands/look_at.py": "from ctrpipe import a\n",
+    "ctrpipe/pipeline/commands/other.py": "",
     "docs/page.md": "page",
     "configs/small.yaml": "small",
     "tests/__init__.py": "",
@@ -30,7 +33,7 @@ FILES = {
     "tests/test_b.py": "from ctrpipe import b\n\ndef test_b():\n    assert b.number() == 1\n",
     "tests/test_page.py": "NAME = 'docs/page.md'\n\ndef test_page():\n    assert open(NAME).read()\n",
     "tests/test_started.py": "CODE = 'import ctrpipe.started; print()'\n\ndef test_started():\n    pass\n",
-    "tests/test_command.py": "COMMAND = ['ctrpipe', '--help']\n\ndef test_command():\n    pass\n",
+    "tests/test_command.py": "COMMAND = ['ctrpipe', 'look-at', '--help']\n\ndef test_command():\n    pass\n",
     "tests/part/test_part.py": "def test_part():\n    pass\n",
     "tests/part/golden/expected.txt": "1",
 }
@@ -60,7 +63,13 @@ def names(project, file) -> set[str]:
         ("test_b.py", {"ctrpipe/a.py", "ctrpipe/b.py"}),
         ("test_page.py", set()),
         ("test_started.py", {"ctrpipe/started.py"}),
-        ("test_command.py", {"ctrpipe/pipeline/__init__.py", "ctrpipe/pipeline/cli.py"}),
+        (
+            "test_command.py",  # the command line imports its commands by their names
+            {
+                *("ctrpipe/pipeline/__init__.py", "ctrpipe/pipeline/cli.py"),
+                *("ctrpipe/pipeline/commands/look_at.py", "ctrpipe/a.py"),
+            },
+        ),
     ],
 )
 def test_a_file_depends_on_what_it_imports_and_on_what_it_starts(project, file, expected):
