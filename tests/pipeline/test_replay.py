@@ -2,8 +2,10 @@
 
 import json
 import pathlib
+import resource
 import sys
 import time
+import types
 
 import numpy as np
 import pytest
@@ -315,3 +317,9 @@ def test_a_day_without_a_column_is_found_before_the_first_training(tmp_path):
     (tmp_path / NAMES[3] / "log.tsv").write_text("")
     with pytest.raises(InputError, match=f"{NAMES[3]}/log.tsv: the file has no rows"):
         readable_days(config, [f"{tmp_path}/day=*"])
+
+
+def test_the_cost_of_a_day_is_the_cpu_time_of_its_processes_in_the_program_and_in_the_system(monkeypatch):
+    times = {resource.RUSAGE_CHILDREN: types.SimpleNamespace(ru_utime=3.0, ru_stime=1.5)}
+    monkeypatch.setattr(resource, "getrusage", times.__getitem__)
+    assert replay._cpu_seconds() == 4.5
