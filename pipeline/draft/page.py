@@ -32,6 +32,7 @@ from ctrpipe.transforms.log.derived.weighted import BEFORE
 from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.kinds.categorical import OFTEN
 from ctrpipe.transforms.log.kinds.guess import ColumnSample, Guess
+from ctrpipe.transforms.log.kinds.numeric import AMOUNT
 from ctrpipe.transforms.log.kinds.sequence import ItemSequence
 from ctrpipe.transforms.log.sample import LIST_SEPARATOR, ROWS, LogSample, read_sample
 from ctrpipe.transforms.log.suspects import ALONE, gives_away
@@ -370,11 +371,7 @@ def _as_written(guess: Guess, form: Form | None) -> Guess:
     settings = guess.settings
     if form.settings:
         if settings.get("kind") != "numeric":
-            settings, comment, unsure = (
-                {"kind": "numeric", "transform": "quantile_bucketize", "buckets": 32},
-                "numbers",
-                False,
-            )
+            settings, comment, unsure = AMOUNT, "numbers", False
         settings = {**settings, "written": form.settings}
         comment = f"{comment}, as {form.example}; a request has the number alone"
     if form.question:

@@ -127,8 +127,7 @@ def _network(size: LogSize) -> list[str]:
     """Returns the settings of configs/criteo, or of a model of histories, with the schedule of millions of rows."""
     batch = 1024 if size.rows < _LARGE_BATCHES else 4096
     return [
-        "# `ctrpipe models` lists the others. What is published for 45 million rows is larger: embedding_dim: 16,",
-        "# hidden_units: [400, 400, 400].",
+        "# `ctrpipe models` lists the others.",
         *(_HISTORIES if size.history else _impressions(size)),
         "  decay: cosine",
         f"  batch_size: {batch}",
@@ -142,6 +141,7 @@ def _network(size: LogSize) -> list[str]:
 def _impressions(size: LogSize) -> list[str]:
     rank = ", rank: 64" if size.columns > _WIDE else ""
     return [
+        "# What is published for 45 million rows is larger: embedding_dim: 16, hidden_units: [400, 400, 400].",
         "model:",
         f"  {{name: dcn_v2, embedding_dim: 8, layers: 2{rank}, hidden_units: [64, 32], dropout: 0.2, use_linear: true, "
         "linear_rate: 3.0}",

@@ -31,7 +31,7 @@ PATIENCE = 2  # variances in a row that are no better, after which a task's sear
 # the log loss of 100 clicks has an error of 10%.
 FEW = 300
 # The search needs no more training rows, nor clicks (or rows without one) among them: its variances are a factor of 3
-# apart. Then a log of a million rows takes half the time.
+# apart. Then a log of a million rows takes two thirds of the time.
 SEARCHED_ROWS, SEARCHED_CLICKS = 1 << 18, 20_000
 _CLOSE = 1e-3  # largest difference of a logit between the fit, in float64, and the model, in float32
 
@@ -174,7 +174,8 @@ def fit_linear(job: TrainingJob, report: Report | None) -> LinearFit:
 
     # 2. Fit each task's best to the end on all training rows, for a refit on the validation rows, too.
     if job.training.refit or every > 1:
-        rows = LinearRows(job.train_files + job.validation_files * job.training.refit, job.feature_map)
+        learnt = job.train_files + (job.validation_files if job.training.refit else [])
+        rows = LinearRows(learnt, job.feature_map)
     best = []
     for search in searches:
         assert search.best

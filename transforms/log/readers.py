@@ -58,9 +58,8 @@ def plan(
 
 def _check_kept(files: Sequence[str], spec: LogSpec, labels: bool, kept: Sequence[str]) -> None:
     """Raises InputError for a column to carry along that a file does not have, by the columns that it states."""
-    reader = LogReader(spec, labels)
-    for path in files:
-        names = [*reader.ranges(path)[0].columns, *spec.data.partitions]
+    for path, columns in zip(files, in_parallel(LogReader(spec, labels).stated_columns, files), strict=True):
+        names = [*columns, *spec.data.partitions]
         absent = [name for name in kept if names and name not in names and name.split(DOT)[0] not in names]
         if absent:
             raise InputError(
@@ -120,6 +119,14 @@ class LogReader:
             InputError: see `read`.
         """
         return self._format(path).ranges(path)
+
+    def stated_columns(self, path: str) -> list[str]:
+        """Returns the columns that a file states, without reading its rows; none for a format without a header.
+
+        Raises:
+            InputError: see `read`.
+        """
+        return list(self._format(path).whole(path)[0].columns)
 
     def check_columns(self, path: str) -> None:
         """Raises InputError if a file is empty or unreadable, or lacks a column, without reading its rows."""

@@ -72,12 +72,12 @@ def draft_of_behaviors(patterns: Sequence[str], name: str) -> str:
 
 
 def _with_settings(values: dict[str, Any]) -> dict[str, Any]:
-    """Returns a configuration with the model and the training for its number of rows, if it names none.
+    """Returns a configuration with the model and the training for its number of rows, if it extends none.
 
     A sample of a set gets those of a small log: a network that is drafted for millions of rows has hardly begun to
     learn at the end of a small one.
     """
-    if "model" in values or "extends" in values:
+    if "extends" in values:
         return values
     split = values["data"]["split"].get("files", {})
     paths = [*values["data"].get("paths", []), *(path for part in split.values() for path in part)]

@@ -1,7 +1,7 @@
 """The kind `numeric`."""
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import pydantic
 
@@ -11,6 +11,8 @@ from ctrpipe.transforms.log.written import Written
 
 BUCKETS = ("log_bucketize", "bars_bucketize", "quantile_bucketize", "min_max")
 TRANSFORMS = (*BUCKETS, "standardize", "quantile_normalize", "embed")
+# What a draft writes of a column of amounts.
+AMOUNT: dict[str, Any] = {"kind": "numeric", "transform": "quantile_bucketize", "buckets": 32}
 
 
 class Numeric(Columns):
@@ -99,7 +101,7 @@ class Numeric(Columns):
         if numbers is None or numbers.what != "amount":
             return None
         other = "; or categorical with vocabulary?" if numbers.or_other else ""
-        settings = {"kind": "numeric", "transform": "quantile_bucketize", "buckets": 32}
+        settings = dict(AMOUNT)
         if column.infinite:
             other += (
                 f"; infinite in {column.infinite:,} rows, which a run takes for malformed: does it mean a missing "
