@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,7 @@ import sklearn.metrics
 from ctrpipe.common import metrics
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.pages import SCRIPT
-from ctrpipe.pipeline.report import explanation
+from ctrpipe.pipeline.report import explanation, plots
 from ctrpipe.pipeline.report.explanation import explanation_charts, explanation_page, tokens_of_maps
 from ctrpipe.pipeline.report.plots import precision_recall_curve
 from ctrpipe.pipeline.report.report import MEASURED, PLOTS, write_report
@@ -40,8 +41,11 @@ VOID = {"meta", "img", "br", "hr", "link", "input"}
 
 
 @functools.cache
-def drawn(name: str) -> dict[str, bytes]:
-    """The charts and numbers of `run_left`, which take ten times as long as the rest of its report, by their file."""
+def drawn(name: str, how: Callable[..., str]) -> dict[str, bytes]:
+    """The charts and numbers of `run_left`, which take ten times as long as the rest of its report, by their file.
+
+    how: what draws a chart now. It is not called here; charts of the files that leave drawing out are kept apart.
+    """
     with tempfile.TemporaryDirectory() as folder:
         write_report(run_left(pathlib.Path(folder), name, keeps=False))
         return {file: (pathlib.Path(folder) / "report_data" / file).read_bytes() for file in (PLOTS, MEASURED)}
@@ -91,7 +95,7 @@ def run_left(folder: pathlib.Path, name: str = "C9", keeps: bool = True) -> path
     for file, value in written.items():
         (data / f"{file}.json").write_text(json.dumps(value))
     if keeps:
-        for file, content in drawn(name).items():
+        for file, content in drawn(name, plots.chart_svg).items():
             (data / file).write_bytes(content)
     return folder
 
