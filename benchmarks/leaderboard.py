@@ -1,7 +1,7 @@
 """Trains many models with several seeds on one data set, and says which of them can be told from the best.
 
     python -m benchmarks.leaderboard --set criteo_x4_001 --data FOLDER [--models lr,dcn_v2] [--seeds 5] [--trials 20]
-    python -m benchmarks.leaderboard --set criteo_60k --data FOLDER [--rows 20000]
+    python -m benchmarks.leaderboard --set criteo_60k --data FOLDER [--rows 20000] [--with training.epochs=5]
     python -m benchmarks.leaderboard --set mine.yaml --data FOLDER
 
 A set names its files, the configurations of its models, and what is published of them (benchmarks/sets; the settings
@@ -171,6 +171,7 @@ def failures(report: Mapping[str, Any]) -> list[str]:
 @click.option("--rows", type=click.IntRange(1), help="Take only the first rows of each file.")
 @click.option("--sample", is_flag=True, help="Take other rows than the published ones: nothing is checked.")
 @click.option("--trials", type=click.IntRange(1), help="Search each model's settings in so many trials first.")
+@click.option("--with", "keys", multiple=True, metavar="KEY=VALUE", help="A key of all configurations. Repeatable.")
 @folder_option("leaderboard")
 def main(
     report: Report,
@@ -181,6 +182,7 @@ def main(
     rows: int | None,
     sample: bool,
     trials: int | None,
+    keys: tuple[str, ...],
     folder: pathlib.Path,
 ) -> None:
     """Train a set's models with several seeds, and say which can be told from the best.
@@ -197,16 +199,17 @@ def main(
     files: dict[Part, list[pathlib.Path]] = find_files(chosen, data, folder)
     if checks:
         check_files(chosen, files, folder / "checksums.json")
-    every = contenders(chosen, beside, files)
+    every = contenders(chosen, beside, files, keys)
     names = chosen_names("--models", models, every) if models else tuple(every)
     truth = truth_of(files["log"][0]) if chosen.generate else folder / "none"
     if rows and not chosen.generate:
         files = first_rows(files, rows, next(iter(every.values())).config().data.header, folder)
-        every = contenders(chosen, beside, files)
+        every = contenders(chosen, beside, files, keys)
     trainings = Trainings(chosen, folder, checks)
     picked = [every[one] if trials is None else trainings.tuned(every[one], trials) for one in names]
     report |= {"set": chosen.name, "source": chosen.source, "published_source": chosen.published_source}
-    report |= {"seeds": seeds, "rows_of_each_file": rows, "trials": trials, "is_published_split": checks}
+    report |= {"seeds": seeds, "rows_of_each_file": rows, "trials": trials, "with": list(keys)}
+    report |= {"is_published_split": checks}
     rounds(trainings, picked, seeds, report, truth)
 
 

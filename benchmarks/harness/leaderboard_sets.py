@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import pydantic
@@ -205,10 +205,13 @@ class Contender:
 
 
 def contenders(
-    chosen: LeaderboardSet, beside: pathlib.Path, files: Mapping[Part, list[pathlib.Path]]
+    chosen: LeaderboardSet,
+    beside: pathlib.Path,
+    files: Mapping[Part, list[pathlib.Path]],
+    keys: Sequence[str] = (),
 ) -> dict[str, Contender]:
-    """Returns the set's models by name, with the set's files and settings."""
-    settings = as_settings({**chosen.set, **_places(files)})
+    """Returns the set's models by name, with the set's files and settings, and with further settings KEY=VALUE."""
+    settings = (*as_settings(chosen.set), *keys, *as_settings(_places(files)))
     found = {}
     for one in chosen.configs:
         own = beside / one
