@@ -41,6 +41,19 @@ class GroupAucs:
         return apart * math.sqrt(count / (count - 1))
 
 
+def have_both_classes(groups: np.ndarray, labels: np.ndarray) -> bool:
+    """Returns whether a group has a click and a row without one, so that an AUC within groups is defined.
+
+    Args:
+        groups: The group's number of each row, int64 [N].
+        labels: 0 or 1, or rates between, [N]; rows of NaN are left out.
+    """
+    labels = np.asarray(labels, np.float64)
+    known = (groups != NO_GROUP) & ~np.isnan(labels)
+    clicked, other = groups[known & (labels > 0)], groups[known & (labels < 1)]
+    return bool(np.isin(np.unique(clicked), other, assume_unique=False).any())
+
+
 def group_aucs(
     groups: np.ndarray, labels: np.ndarray, scores: np.ndarray, weights: Weights = None, by: str = "impressions"
 ) -> GroupAucs:

@@ -5,7 +5,7 @@ import dataclasses
 import itertools
 import pathlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +16,7 @@ from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.printable import excerpt
 from ctrpipe.models.base.registry import check_values, model_class
 from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.pipeline.config.groups import GroupedRows, check_pairs
 from ctrpipe.pipeline.config.model import Model
 from ctrpipe.pipeline.config.model_table import read_reference
 from ctrpipe.transforms.kddcup2012 import is_kddcup2012
@@ -24,6 +25,7 @@ from ctrpipe.transforms.log.division import find_ordering
 from ctrpipe.transforms.log.epochs import eight_digits
 from ctrpipe.transforms.log.files import find_files, size_of
 from ctrpipe.transforms.log.footers import footers
+from ctrpipe.transforms.log.groups import group_numbers
 from ctrpipe.transforms.log.ingest import IngestResult, check_weights, described_splits, kind_of_reject
 from ctrpipe.transforms.log.kinds.kind import Seen
 from ctrpipe.transforms.log.pretrained_table import pretrained_tables, read_table
@@ -306,6 +308,7 @@ def _check_splits(config: RunConfig, files: Sequence[str], findings: Findings) -
             for name, rows in rows_by_split.items():
                 batches = rows.to_batches()
                 _collect(findings, "", lambda name=name, batches=batches: check_weights(config.log_spec, name, batches))  # type: ignore[misc]
+        _collect(findings, "", lambda: _check_pairs(config, rows_by_split))
         hashed = {name: hash_rows(config, rows.to_batches()) for name, rows in rows_by_split.items()}
         of_splits = [*constant_columns(config, rows_by_split), *repeats(hashed)]
         findings.notes += [f"Column: {each.column}, {each.split} rows: {each.text}" for each in of_splits]
@@ -315,6 +318,19 @@ def _check_splits(config: RunConfig, files: Sequence[str], findings: Findings) -
         elif counted.positives[name] in (0, rows):
             only = int(counted.positives[name] > 0)
             findings.errors.append(f"data.split: {config.label_columns[0]} is {only} in all {rows:,} {name} rows")
+
+
+def _check_pairs(config: RunConfig, rows_by_split: Mapping[str, pa.Table]) -> None:
+    """Raises InputError if a key compares the rows of a group, and no group of the split has both classes."""
+    group, tasks = config.evaluation.group, config.data.click_tasks
+    if group is None:
+        return
+
+    def rows_of(split: str) -> GroupedRows:
+        rows = rows_by_split[split]
+        return group_numbers(rows[group]), {task: rows[config.data.columns_by_task[task]].to_numpy() for task in tasks}
+
+    check_pairs(config.training, tasks, group, rows_of)
 
 
 def _ends(counted: IngestResult, split: Split) -> str:

@@ -23,5 +23,7 @@ def check_before_run(config: RunConfig, patterns: Sequence[str]) -> Findings:
     # Lazy: TensorFlow and TFT take 7 s of CPU to import, which a log with errors does not need.
     from ctrpipe.pipeline.training.buildable import impossible_models
 
-    findings.errors += impossible_models(config)
+    # Malformed and sampled rows are counted and not trained on.
+    are_trained_on = findings.splits and not findings.rejected and config.data.negative_sampling == 1
+    findings.errors += impossible_models(config, findings.splits if are_trained_on else None)
     return findings

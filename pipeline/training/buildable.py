@@ -1,13 +1,15 @@
 """Checks before training that a model can be built from its hyperparameters, and that hooks can be called."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import keras
 
 from ctrpipe.common import foreign
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.models.base.ctr_model import CTRModel
+from ctrpipe.models.layers.tower import has_batch_statistics
 from ctrpipe.pipeline.config import Model, RunConfig
+from ctrpipe.pipeline.training.job import check_batches
 from ctrpipe.pipeline.training.learner import hook_loss
 from ctrpipe.pipeline.training.network import build_network
 from ctrpipe.pipeline.training.text_encoder import with_encoder
@@ -16,12 +18,13 @@ from ctrpipe.transforms.features.preprocessing import layout
 from ctrpipe.transforms.log.pretrained_table import tuned_tables
 
 
-def why_impossible(model: Model, config: RunConfig) -> str:
+def why_impossible(model: Model, config: RunConfig, rows: Mapping[str, int] | None = None) -> str:
     """Builds the model on tiny vocabularies. Returns the error message if this fails, otherwise "".
 
     Args:
         model: Registry name and hyperparameters.
         config: The run configuration, which describes the log's features.
+        rows: The number of rows of each split, as they are trained on; None if they are not known.
     """
     few_ids = layout(config.log_spec, lambda column, feature: 3)
     encoded = with_encoder(model, config.text)
@@ -29,6 +32,9 @@ def why_impossible(model: Model, config: RunConfig) -> str:
         network = build_network(encoded, few_ids, seed=0)
         if model == config.model:
             _check_start(network, config)
+        if rows and has_batch_statistics(network):
+            of_refit = rows["train"] + rows["validation"]
+            check_batches(config.training.batch_size, [rows["train"], of_refit][: 1 + config.training.refit])
     except InputError as error:
         return one_line(error)
     except (ValueError, TypeError) as error:
@@ -53,10 +59,15 @@ def _check_start(network: CTRModel, config: RunConfig) -> None:
         )
 
 
-def impossible_models(config: RunConfig) -> list[str]:
-    """Returns what is wrong with the model and the baseline of a run, each after its key; [] if both can be built."""
+def impossible_models(config: RunConfig, rows: Mapping[str, int] | None = None) -> list[str]:
+    """Returns what is wrong with the model and the baseline of a run, each after its key; [] if both can be trained.
+
+    Args:
+        config: The run configuration.
+        rows: See `why_impossible`.
+    """
     named = {"model": config.model, "evaluation.baseline": config.evaluation.baseline}
-    reasons = {key: why_impossible(model, config) for key, model in named.items() if model}
+    reasons = {key: why_impossible(model, config, rows) for key, model in named.items() if model}
     return [f"{key}: {reason}" for key, reason in reasons.items() if reason] + _hooks_that_fail(config)
 
 

@@ -18,6 +18,7 @@ from ctrpipe.transforms.features.packed_files import (
     Rows,
     label_means,
     row_groups,
+    row_labels,
     row_weights,
     rows_out_of_order,
 )
@@ -175,6 +176,11 @@ def groups_of(patterns: list[str]) -> np.ndarray | None:
     Raises InputError as `packed_batches` does.
     """
     return row_groups(PackedReader(_files(patterns), batch_size=1).files)
+
+
+def labels_of(patterns: list[str]) -> np.ndarray:
+    """Returns the labels in the order of the log, float32 [N, tasks]. Raises InputError as `packed_batches` does."""
+    return row_labels(PackedReader(_files(patterns), batch_size=1).files)
 
 
 def _files(patterns: list[str]) -> list[pathlib.Path]:

@@ -16,7 +16,8 @@ from ctrpipe.models.base.registry import derives_from
 from ctrpipe.models.base.saved import TrainingState
 from ctrpipe.models.layers.tower import has_batch_statistics
 from ctrpipe.pipeline.config import Model, Training
-from ctrpipe.pipeline.training.data import count_rows, even_batch, packed_batches
+from ctrpipe.pipeline.config.groups import GroupedRows, check_pairs
+from ctrpipe.pipeline.training.data import count_rows, even_batch, groups_of, labels_of, packed_batches
 from ctrpipe.pipeline.training.learner import Batch, Learner, compares_rows
 from ctrpipe.pipeline.training.progress import Progress
 
@@ -83,14 +84,20 @@ class TrainingJob:
         """Raises InputError if the network normalises batches, and one has a single row: it would become zero."""
         if not has_batch_statistics(network):
             return
-        for files in (self.train_files, self.train_files + self.validation_files)[: 1 + self.training.refit]:
-            rows = count_rows(files)
-            batch = even_batch(rows, self.training.batch_size)
-            if rows - (-(-rows // batch) - 1) * batch == 1:
-                raise InputError(
-                    f"training.batch_size: {self.training.batch_size} leaves a batch of one of the {rows:,} rows, "
-                    "which batch normalisation makes zero; use another batch_size or normalization: layer"
-                )
+        trained_on = [self.train_files, self.train_files + self.validation_files][: 1 + self.training.refit]
+        check_batches(self.training.batch_size, map(count_rows, trained_on))
+
+    def check_groups(self) -> None:
+        """Raises InputError if a loss or a metric compares the rows of a group, and no group has both classes."""
+
+        def rows_of(split: str) -> GroupedRows:
+            files = self.train_files if split == "train" else self.validation_files
+            groups, labels = groups_of(files), labels_of(files)
+            assert groups is not None  # the configuration names a group
+            return groups, dict(zip(self.feature_map.tasks, labels.T, strict=True))
+
+        tasks = [task for task, number in self.feature_map.numbers_by_task.items() if number is None]
+        check_pairs(self.training, tasks, "evaluation.group", rows_of)
 
     def learner(self) -> Learner:
         """Returns a learner of this job's untrained model."""
@@ -101,6 +108,22 @@ class TrainingJob:
     def served_learner(self) -> Learner:
         """Returns an untrained learner of the served model: on one device, with all layers in float32."""
         return self.with_training(optimizer="adam", distribution="one_device", precision="float32").learner()
+
+
+def check_batches(batch_size: int, trained_on: Iterable[int]) -> None:
+    """Raises InputError if an epoch has a batch of a single row, of which batch normalisation leaves nothing.
+
+    Args:
+        batch_size: The largest number of rows of a batch.
+        trained_on: The number of rows of an epoch of each training.
+    """
+    for rows in trained_on:
+        batch = even_batch(rows, batch_size)
+        if rows % batch == 1 or batch == 1:
+            raise InputError(
+                f"training.batch_size: {batch_size} leaves a batch of one of the {rows:,} rows, "
+                "which batch normalisation makes zero; use another batch_size or normalization: layer"
+            )
 
 
 @dataclasses.dataclass

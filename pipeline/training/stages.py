@@ -31,6 +31,7 @@ def train_here(job: TrainingJob, work: pathlib.Path, report: Report | None) -> T
     training, started = job.training, time.monotonic()
 
     # 1. Build the network, and resume from the checkpoint if there is one.
+    job.check_groups()
     learner = job.learner()
     job.check_batches(learner.network)
     boosts = isinstance(learner.network, CascadingNNGBDT)

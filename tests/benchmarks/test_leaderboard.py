@@ -134,7 +134,7 @@ def test_a_set_reads_and_its_configurations_have_options_that_their_models_know(
     for contender in contenders(chosen, beside, files or {"log": [pathlib.Path("log.tsv")]}).values():
         config = contender.config()
         check_hyperparameters(config.model.name, **config.model.hyperparameters)
-        assert config.model.name == contender.name
+        assert config.model.name == {"eta": "sim"}.get(contender.name, contender.name)
         assert [pathlib.Path(path).name for path in config.data.paths]
     assert (chosen.published == {}) == (chosen.published_source == "")
 
@@ -250,11 +250,13 @@ def called(*arguments: str) -> click.testing.Result:
 def test_each_training_is_kept_and_only_missing_ones_run(tmp_path, monkeypatch):
     path = own_set(tmp_path, 600)
     started: list[tuple[str, int]] = []
+    given: list[list[str]] = []
 
     def train(module: str, job: str) -> str | None:
         values = leaderboard_training.Job(**json.loads(pathlib.Path(job).read_text()))
         name = pathlib.Path(values.path).stem
         started.append((name, values.seed))
+        given.append(values.settings)
         if name == "fm" and values.seed == 2 and len(started) < 5:
             return "killed"
         run = trained(tmp_path, f"{name}{values.seed}", [predicted(1.0, values.seed + len(name))]).runs[0]
@@ -279,6 +281,9 @@ def test_each_training_is_kept_and_only_missing_ones_run(tmp_path, monkeypatch):
     report = json.loads((tmp_path / "board.json").read_text())
     assert {one["model"]: one["seeds"] for one in report["models"]} == {"lr": 2, "fm": 2}
     assert "| lr | 2 |" in (tmp_path / "board.md").read_text()
+    assert called(*options, "--models", "lr", "--with", "training.epochs=2").exit_code == 0  # another training
+    assert started[5:] == [("lr", 1), ("lr", 2)] and "training.epochs=2" in given[-1]
+    assert json.loads((tmp_path / "board.json").read_text())["with"] == ["training.epochs=2"]
     wrong = called(*options, "--models", "dnn")
     assert wrong.exit_code == 2 and "unknown 'dnn'" in wrong.output
     # Other rows than the published ones: refused, unless it is said that they are others.

@@ -4,12 +4,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from ctrpipe.common.errors import InputError
 from ctrpipe.common.estimates import gauc_estimate
-from ctrpipe.common.grouped_auc import NO_GROUP, group_aucs
+from ctrpipe.common.grouped_auc import NO_GROUP, group_aucs, have_both_classes
 from ctrpipe.models.base.feature_map import GROUP, FeatureMap
-from ctrpipe.pipeline.config import Training
+from ctrpipe.pipeline.config import Model, RunConfig, Training
+from ctrpipe.pipeline.draft.check_log import check_log
 from ctrpipe.pipeline.training.data import groups_of, packed_batches
+from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.progress import Progress, measured
+from ctrpipe.pipeline.training.stages import train_here
 from ctrpipe.pipeline.training.validation import validation_metrics
 from ctrpipe.transforms.features.packed_files import PackedWriter, by_group
 from ctrpipe.transforms.log.groups import group_numbers
@@ -100,3 +104,58 @@ def test_two_models_on_the_same_groups_have_comparable_parts():
     assert difference.value == pytest.approx(other.value - one.value)
     assert 0 < difference.standard_error < one.standard_error + other.standard_error
     assert gauc_estimate(np.ones(4, np.int64), np.array([0, 1, 0, 1.0]), np.arange(4.0)) is None  # one group
+
+
+def test_a_group_has_both_classes_exactly_if_its_auc_is_defined():
+    random = np.random.default_rng(3)
+    found = []
+    for labelled in range(1, 9):
+        groups, labels = random.integers(0, 4, labelled), random.choice([0.0, 1.0, np.nan], labelled)
+        own = groups != NO_GROUP
+        found.append(have_both_classes(groups, labels))
+        assert found[-1] == (len(group_aucs(groups[own], labels[own], labels[own]).aucs) > 0)
+    assert set(found) == {True, False}
+    assert have_both_classes(np.array([7]), np.array([0.5]))  # a rate is so many clicks and so many others
+    assert not have_both_classes(np.array([NO_GROUP, NO_GROUP]), np.array([0.0, 1.0]))
+
+
+COMPARING = [
+    ({"loss": "softmax", "monitor": "auc"}, "training.loss: softmax compares rows of a group, and no group of the tr"),
+    ({"loss": "pairwise_logistic", "monitor": "auc"}, "training.loss: pairwise_logistic compares rows of a group"),
+    ({"loss": "jrc"}, "training.loss: jrc compares rows of a group"),
+    ({"monitor": "gauc"}, "training.monitor: no group of the validation rows by .* has both classes; monitor auc"),
+]
+
+
+@pytest.mark.parametrize(("settings", "said"), COMPARING)
+def test_groups_of_one_row_are_refused_where_a_group_is_compared(tmp_path, settings, said):
+    """Without a pair these losses are 0, and a model stayed as it began."""
+    data = FeatureMap.from_sizes([("a", "categorical", 5)])
+    files = written(tmp_path, 1 + np.arange(30))
+    job = TrainingJob(Model(name="fm"), Training(**settings), data, files, files, 1)
+    with pytest.raises(InputError, match=said) as error:
+        train_here(job, tmp_path / "work", None)
+    assert "by evaluation.group" in str(error.value)
+    (tmp_path / "part.parquet").unlink()
+    written(tmp_path, 1 + np.arange(30) // 3)
+    job.check_groups()
+
+
+@pytest.mark.parametrize(("settings", "said"), COMPARING)
+def test_a_check_says_that_groups_have_no_pair(tmp_path, settings, said):
+    for name, per_user in (("alone", 1), ("shared", 4)):
+        lines = [f"{int(row % 3 == 0)},u{row // per_user},{row % 7}" for row in range(60)]
+        (tmp_path / f"{name}.csv").write_text("click,user,item\n" + "\n".join(lines) + "\n")
+    described = {
+        "name": "groups",
+        "data": {"header": True, "format": "csv", "labels": {"ctr": "click"}, "split": {"by": "order"}},
+        "features": [{"columns": ["user", "item"], "kind": "categorical"}],
+        "model": {"name": "fm"},
+        "training": settings,
+        "evaluation": {"group": "user"},
+        "calibration": {"method": "platt"},
+    }
+    config = RunConfig.model_validate(described)
+    assert check_log(config, [str(tmp_path / "shared.csv")]).errors == []
+    [line] = check_log(config, [str(tmp_path / "alone.csv")]).errors
+    assert line.startswith(said.split(" by .*")[0]) and "by user" in line

@@ -150,3 +150,16 @@ def test_a_model_that_the_columns_do_not_allow_is_said_before_the_log_is_transfo
     described = {"name": "small", "data": data, "features": [USER], "model": model}
     (line,) = impossible_models(RunConfig.model_validate({**described, "evaluation": {"baseline": None}}))
     assert line.startswith(f"model: {needs}")
+
+
+def test_a_batch_of_one_is_said_where_the_rows_are_counted():
+    data = {"header": True, "labels": {"ctr": "click"}}
+    described = {"name": "small", "data": data, "features": [USER], "model": {"name": "mlp", "normalization": "batch"}}
+    described |= {"evaluation": {"baseline": None}, "training": {"batch_size": 2, "refit": True}}
+    config = RunConfig.model_validate(described)
+    assert impossible_models(config, {"train": 80, "validation": 10, "test": 10}) == []
+    (line,) = impossible_models(config, {"train": 81, "validation": 11, "test": 8})
+    assert line.startswith("model: training.batch_size: 2 leaves a batch of one of the 81 rows")
+    (line,) = impossible_models(config, {"train": 80, "validation": 11, "test": 9})
+    assert "of the 91 rows" in line  # of the refit
+    assert impossible_models(config) == []

@@ -203,6 +203,17 @@ def row_groups(files: Sequence[pathlib.Path]) -> np.ndarray | None:
     return None if halves is None else _group_numbers(halves)
 
 
+def row_labels(files: Sequence[pathlib.Path]) -> np.ndarray:
+    """Returns the labels of all rows in the order of the files, float32 [N, tasks]; NaN for one that is missing.
+
+    Raises:
+        InputError: a file is damaged.
+    """
+    labels = _column(files, "label")
+    assert labels is not None  # every file has it
+    return labels
+
+
 def _column(files: Sequence[pathlib.Path], name: str) -> np.ndarray | None:
     """Returns a column of all rows in the order of the files, [N, width]; None if a file lacks it."""
     parts = []
