@@ -209,7 +209,12 @@ def main(
     picked = [every[one] if trials is None else trainings.tuned(every[one], trials) for one in names]
     report |= {"set": chosen.name, "source": chosen.source, "published_source": chosen.published_source}
     report |= {"seeds": seeds, "rows_of_each_file": rows, "trials": trials, "with": list(keys)}
-    report |= {"is_published_split": checks}
+    report |= {
+        "named": pathlib.Path(name).name,
+        "is_published_split": checks,
+        "is_generated": chosen.generate is not None,
+        "models_of_set": list(every),
+    }
     rounds(trainings, picked, seeds, report, truth)
 
 

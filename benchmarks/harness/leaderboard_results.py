@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+import shlex
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from ctrpipe.pipeline.compare.corrected import correct
 from ctrpipe.pipeline.compare.rows_and_seeds import difference, mean_of
 from ctrpipe.pipeline.compare.sides import groups_of_rows, verdict_of
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, read_scored
+from ctrpipe.serving.latency.machine import BUSY
 
 NAMES = {"auc": "AUC", "log_loss": "log loss", "gauc": "gAUC"}
 Estimates = dict[str, list[Estimate]]
@@ -137,7 +139,7 @@ def cells(report: Mapping[str, Any]) -> list[list[str]]:
     published = any(entry["published"] for entry in entries)
     head = ["model", "seeds"]
     for name in (name for name in NAMES if name in has):
-        head += [NAMES[name], "dev.", "95%"]
+        head += [f"{NAMES[name]} (dev.)", f"{NAMES[name]}, 95%"]
     head += ["behind the best, AUC", "told from it"]
     head += ["published AUC", "log loss, published"] if published else []
     head += ["parameters", "outside tables", "s", "core s"]
@@ -155,16 +157,16 @@ def cells(report: Mapping[str, Any]) -> list[list[str]]:
         line += [f"{entry['parameters']:,}", f"{entry['parameters_without_embeddings']:,}"]
         lines.append([*line, f"{entry['seconds']:.0f}", f"{entry['core_seconds']:.0f}"])
     if possible := report.get("best_possible"):
-        line = ["best possible", "", f"{possible['auc']:.4f}", "", "", f"{possible['log_loss']:.4f}"]
+        line = ["best possible", "", f"{possible['auc']:.4f}", "", f"{possible['log_loss']:.4f}"]
         lines.append(line + [""] * (len(head) - len(line)))
     return lines
 
 
 def _metric(of: Mapping[str, Any] | None) -> list[str]:
     if of is None:
-        return ["", "", ""]
-    deviation = "-" if of["deviation"] is None else f"{of['deviation']:.4f}"
-    return [f"{of['mean']:.4f}", deviation, "{:.4f} to {:.4f}".format(*of["interval"])]
+        return ["", ""]
+    deviation = "" if of["deviation"] is None else f" ({of['deviation']:.4f})"
+    return [f"{of['mean']:.4f}{deviation}", "{:.4f} to {:.4f}".format(*of["interval"])]
 
 
 def page(report: Mapping[str, Any]) -> str:
@@ -173,8 +175,24 @@ def page(report: Mapping[str, Any]) -> str:
     lines = [f"# {report['set']}", ""]
     lines += [f"{rows['train']:,} training rows, {rows['validation']:,} to choose by, {rows['test']:,} to test."]
     lines += [f"Source: {report['source']}."] if report["source"] else []
+    lines += ["", "```sh", command_of(report), "```"]
+    if report["busy"] > BUSY:
+        lines += ["", f"Other work took {report['busy']:.0%} of the machine's cores: the seconds compare nothing."]
     lines += ["", *markdown_table(cells(report)), "", *notes(report)]
     return "\n".join(lines) + "\n"
+
+
+def command_of(report: Mapping[str, Any]) -> str:
+    """Returns the command that makes the leaderboard, without the folders of the machine."""
+    parts = ["python -m benchmarks.leaderboard --set", report["named"]]
+    parts += [] if report["is_generated"] else ["--data FOLDER"]
+    for option, value in (("--rows", report["rows_of_each_file"]), ("--trials", report["trials"])):
+        parts += [f"{option} {value}"] if value else []
+    parts += [f"--with {shlex.quote(key)}" for key in report["with"]]
+    trained = [entry["model"] for entry in report["models"]] + list(report["failed"])
+    if set(trained) != set(report["models_of_set"]):
+        parts.append("--models " + ",".join(one for one in report["models_of_set"] if one in trained))
+    return " ".join([*parts, f"--seeds {report['seeds']}"])
 
 
 def notes(report: Mapping[str, Any]) -> list[str]:
@@ -182,10 +200,14 @@ def notes(report: Mapping[str, Any]) -> list[str]:
     entries = report["models"]
     first, *others = entries
     equal = [entry["model"] for entry in others if not entry["told_from_best"]]
-    lines = [
-        f"- Not told from {first['model']}: {', '.join(equal) or 'none'} ({len(others)} distances in AUC, paired, over "
-        "rows and seeds, corrected by Bonferroni). gAUC's errors are over groups."
-    ]
+    lines = []
+    if others:
+        lines.append(
+            f"- Not told from {first['model']}: {', '.join(equal) or 'none'} (distances in AUC, paired, over rows and "
+            f"seeds, corrected by Bonferroni for their number of {len(others)})."
+        )
+    if any("gauc" in entry["metrics"] for entry in entries):
+        lines.append("- gAUC's errors are over groups.")
     if any(entry["seeds"] == 1 for entry in entries):
         lines.append("- One training of a model: its intervals are over rows alone.")
     if report["published_source"] and any(entry["published"] for entry in entries):

@@ -102,14 +102,25 @@ def test_the_page_has_published_figures_beside_ours_and_says_what_is_not_compara
     models = entries_of([trained(tmp_path, "lr", [predicted(1.0, 1), predicted(1.0, 2)])], chosen)
     report: dict[str, Any] = {"set": "own", "source": "here", "rows": {"train": 5000, "validation": 400, "test": 400}}
     report |= {"models": models, "failed": {"fm": "it ended"}, "published_source": "BARS", "is_published_split": False}
-    report |= {"best_possible": {"auc": 0.75, "log_loss": 0.5}}
+    report |= {
+        "best_possible": {"auc": 0.75, "log_loss": 0.5},
+        "busy": 0.25,
+        "named": "own.yaml",
+        "rows_of_each_file": 900,
+        "trials": None,
+    }
+    report |= {"with": ["training.epochs=2"], "is_generated": False, "models_of_set": ["lr", "fm", "mlp"], "seeds": 2}
     head, line, possible = cells(report)
     row = dict(zip(head, line, strict=True))
     assert (row["published AUC"], row["log loss, published"]) == ("0.7934", "0.4568")
-    assert row["AUC"] == f"{models[0]['metrics']['auc']['mean']:.4f}" and row["s"] == "2"
-    assert possible[head.index("AUC")] == "0.7500" and possible[head.index("log loss")] == "0.5000"
+    auc = models[0]["metrics"]["auc"]
+    assert row["AUC (dev.)"] == f"{auc['mean']:.4f} ({auc['deviation']:.4f})" and row["s"] == "2"
+    assert possible[head.index("AUC (dev.)")] == "0.7500" and possible[head.index("log loss (dev.)")] == "0.5000"
     text = page(report)
     assert "not comparable" in text and "Not trained: fm: it ended" in text and "5,000 training rows" in text
+    assert "python -m benchmarks.leaderboard --set own.yaml --data FOLDER --rows 900 --with training.epochs=2" in text
+    assert " --models lr,fm --seeds 2\n" in text and "Other work took 25%" in text
+    assert "Not told from" not in text and "gAUC" not in text  # of one model without groups
     assert not any("not comparable" in one for one in notes({**report, "is_published_split": True}))
 
 
