@@ -9,6 +9,7 @@ upload in `work`.
 
 import contextlib
 import dataclasses
+import fcntl
 import hashlib
 import json
 import os
@@ -129,8 +130,8 @@ def read_manifest(url: str) -> dict[str, StoredFile]:
     return files
 
 
-def download(url: str, folder: pathlib.Path) -> None:
-    """Downloads a whole folder. Files that already exist locally with the same content are skipped.
+def download(url: str, folder: pathlib.Path) -> bool:
+    """Downloads a whole folder, unless the local one is a copy of it. Returns whether it was downloaded.
 
     The local folder appears, or is replaced, once it is complete and matches the manifest.
 
@@ -140,10 +141,9 @@ def download(url: str, folder: pathlib.Path) -> None:
     """
     files = read_manifest(url)
     if _is_copy(folder, files):
-        return
+        return False
     folder.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = make_unique_folder(folder.with_name(f".{folder.name}"))
-    try:
+    with _unfinished(folder) as unfinished:
         for name in files:
             (unfinished / name).parent.mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor(_THREADS, "download") as threads:
@@ -154,8 +154,37 @@ def download(url: str, folder: pathlib.Path) -> None:
         text = json.dumps({"files": {name: dataclasses.asdict(file) for name, file in files.items()}}, indent=1)
         write_bytes(unfinished / MANIFEST, text.encode())
         _put_in_place(unfinished, folder)
+    return True
+
+
+@contextlib.contextmanager
+def _unfinished(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yields a new folder beside a folder, and removes it at the end, and those that killed processes have left there.
+
+    Several processes may copy at once. Each locks its own folder, which the kernel releases if the process is killed.
+    """
+    with contextlib.ExitStack() as held:
+        with _locked(folder.parent, fcntl.LOCK_EX):  # no folder is taken for one that was left before it is locked
+            for left in folder.parent.glob(f".{folder.name}-{'[0-9a-f]' * 8}"):
+                with contextlib.suppress(OSError), _locked(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                    shutil.rmtree(left, ignore_errors=True)
+            unfinished = make_unique_folder(folder.with_name(f".{folder.name}"))
+            held.enter_context(_locked(unfinished, fcntl.LOCK_EX))
+        try:
+            yield unfinished
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: pathlib.Path, how: int) -> Iterator[None]:
+    """Locks a folder. Raises OSError if there is none, or another process holds it and `how` does not wait."""
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(file, how)
+        yield
     finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        os.close(file)
 
 
 def _put_in_place(unfinished: pathlib.Path, folder: pathlib.Path) -> None:

@@ -10,9 +10,10 @@ import shutil
 from collections.abc import Callable
 
 from ctrpipe.common import stores
+from ctrpipe.common.errors import InputError
 from ctrpipe.common.store_folders import CACHE, MANIFEST, download, local_copy, one_writer, read_manifest, upload
 from ctrpipe.common.stores import StoreError, UnreachableError
-from ctrpipe.serving.layout import PUSHED, versions
+from ctrpipe.serving.layout import PUSHED, SAVED_MODEL, versions
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +50,43 @@ def _fetch_pushed(run: str, copy: pathlib.Path) -> None:
     for model, size in stores.objects_below(stores.join(run, PUSHED), recursive=False):
         if size is None and (newest := newest_stored(model)) is not None:
             download(stores.join(model, str(newest)), copy / PUSHED / stores.name_of(model) / str(newest))
+
+
+def base_url_of(url: str, wait: bool) -> str:
+    """Returns the URL of the versions that a run in a store pushed, or the URL itself if it is not a run's.
+
+    What was copied before is known without the store, which may be away.
+
+    Args:
+        url: A run, or a folder of versions.
+        wait: Whether the URL may have nothing below it yet.
+
+    Raises:
+        InputError: nothing is there, or it is a single version, or a run without a model or with models of several
+            names, or the store refuses the request or does not answer.
+    """
+    url = url.rstrip("/")
+    copy = local_copy(url)
+    if versions(copy):
+        return url
+    copied = [path.name for path in (copy / PUSHED).glob("*") if versions(path)]
+    if len(copied) == 1:
+        return stores.join(url, PUSHED, copied[0])
+    names = {stores.name_of(each) for each, _ in stores.objects_below(url, recursive=False)}
+    if SAVED_MODEL in names:
+        raise InputError(f"{url}: a single version; give the folder that it is in, {url.rpartition('/')[0]}")
+    if not names and not wait:
+        raise InputError(f"{url}: nothing is there; give a run, or RUN/models/<name>, or --wait for it to appear")
+    if "metrics.json" not in names or any(name.isdecimal() for name in names):
+        return url
+    models = stores.join(url, PUSHED)
+    pushed = [each for each, size in stores.objects_below(models, recursive=False) if size is None]
+    if not pushed:
+        raise InputError(f"{url}: this run pushed no model; its report says which gate blocked it")
+    if len(pushed) > 1:
+        named = ", ".join(sorted(map(stores.name_of, pushed)))
+        raise InputError(f"{url}: this run pushed models of several names, {named}; give {models}/<name>")
+    return pushed[0]
 
 
 def numbers_below(base: str) -> list[int]:
@@ -114,7 +152,8 @@ class Mirror:
     def __init__(self, url: str):
         self.url = url
         self.folder = local_copy(url)
-        self._said = ""
+        self._said: dict[str, str] = {}
+        self._compared: set[int] = set()  # the versions whose copies are known to be those of the store
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -142,34 +181,55 @@ class Mirror:
             unfinished += halves
             present = {number: folder for number, folder in present.items() if number not in unfinished}
         self._say(
+            "unfinished",
             f"{self.url}: without {MANIFEST}, so still being written or not pushed by ctrpipe: version "
             f"{', '.join(map(str, sorted(unfinished)))}"
             if unfinished
-            else ""
+            else "",
         )
         for number, folder in wanted(present).items():
-            if not folder.exists():
-                download(stores.join(self.url, str(number)), folder)
+            if number in self._compared and folder.exists():
+                continue
+            is_replaced = folder.exists()
+            if download(stores.join(self.url, str(number)), folder) and is_replaced:
+                log.warning(
+                    "%s/%d: differs from what was copied before, which may be loaded; restart the server to serve the "
+                    "new copy, and push under a new number next time",
+                    self.url,
+                    number,
+                )
+            self._compared.add(number)
         gone = [copy for copy in versions(self.folder) if not self._is_there(int(copy.name), present)]
         if present:
             for copy in gone:
                 shutil.rmtree(copy, ignore_errors=True)
+                self._compared.discard(int(copy.name))
 
     def _is_there(self, number: int, present: dict[int, pathlib.Path]) -> bool:
         return number in present and is_whole(self.url, number)
 
     def try_to_follow(self, wanted: Callable[[dict[int, pathlib.Path]], dict[int, pathlib.Path]]) -> None:
-        """Like `follow`, but logs a store's error once. Versions that were already copied are still served."""
+        """Like `follow`, but logs an error of the store or of this machine's disk once.
+
+        Versions that were already copied are still served.
+        """
+        fault = ""
         try:
             self.follow(wanted)
         except StoreError as error:
             away = "is away" if isinstance(error, UnreachableError) else "cannot be read"
-            self._say(f"The store {away}: what is copied is served on: {error}")
+            fault = f"The store {away}: what is copied is served on: {error}"
         except FileNotFoundError as error:  # a version was removed meanwhile
-            self._say(f"{self.url}: {error}")
+            fault = f"{self.url}: {error}"
+        except OSError as error:
+            fault = (
+                f"{self.url}: cannot be copied to {self.folder} ({error.strerror}): what is copied is served on; make "
+                f"room there, or set {CACHE} to another folder"
+            )
+        self._say("fault", fault)
 
-    def _say(self, text: str) -> None:
-        """Logs a text once, as long as no other follows."""
-        if text and text != self._said:
+    def _say(self, about: str, text: str) -> None:
+        """Logs a text once, as long as no other about the same follows."""
+        if text and text != self._said.get(about):
             log.warning("%s", text)
-        self._said = text
+        self._said[about] = text

@@ -289,7 +289,7 @@ class ServerCore:
         for model in config.model_config_list.config:
             base, policy = model_config.base_path(model), policies[model.name]
             manager = self._models.get(model.name) or self._retired.pop(model.name, None) or self._manager(model.name)
-            manager.base_path, manager.policy = base, policy
+            manager.base_path, manager.source, manager.policy = base, model.base_path, policy
             models[model.name] = manager
         urls = {model.name: model.base_path for model in config.model_config_list.config if is_url(model.base_path)}
         former = {mirror.url: mirror for mirror in self._mirrors.values()}

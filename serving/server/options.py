@@ -16,6 +16,7 @@ from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.processes import cores, on_intel
 from ctrpipe.common.stores import is_url, local_path
 from ctrpipe.serving.layout import base_path_of, graph_file
+from ctrpipe.serving.stored import base_url_of
 
 log = logging.getLogger(__name__)
 Path = pathlib.Path
@@ -54,7 +55,7 @@ class ServerOptions:
     """
 
     model_base_path: Path | str | None = _flag(
-        None, "Folder of a model's versions, or its URL in a store; not read with --model_config_file."
+        None, "Run, or folder of a model's versions, or its URL in a store; not read with --model_config_file."
     )
     model_name: str = _flag("default", "The model's name; not read with --model_config_file.")
     rest_api_port: int = _flag(0, "Port of the REST API; 0 = none. Must differ from --port.")
@@ -301,11 +302,15 @@ def with_found_folder(options: ServerOptions) -> ServerOptions:
     slow to start.
 
     Raises:
-        InputError: the folder is not there, and `wait` is not set; or it is a single version, or a run without a model.
+        InputError: the folder is not there, and `wait` is not set; or it is a single version, or a run without a model;
+            or its store refuses the request or does not answer.
     """
     base = options.model_base_path
-    if options.model_config_file is not None or not isinstance(base, Path):
+    if options.model_config_file is not None or base is None:
         return options
+    if isinstance(base, str):
+        stored = base_url_of(base, options.wait)
+        return options if stored == base else dataclasses.replace(options, model_base_path=stored)
     if not base.exists():
         if options.wait:
             return options

@@ -95,7 +95,8 @@ class VersionManager:
 
     Attributes:
         base_path: The folder of the model's versions.
-        policy: Selects the versions to serve. A change of either attribute takes effect at the next `scan` and
+        source: Where they come from, as the operator knows it: the folder, or the URL that it holds copies of.
+        policy: Selects the versions to serve. A change of it or of `base_path` takes effect at the next `scan` and
             `follow`.
     """
 
@@ -107,6 +108,7 @@ class VersionManager:
     ):
         self.name = name
         self.base_path = pathlib.Path()
+        self.source = ""
         self.policy = Policy()
         self._load_servable = load
         self._executors = executors
@@ -163,7 +165,7 @@ class VersionManager:
         """Loads the versions in the file system that the policy selects, and unloads the others."""
         wanted = self.policy.wanted(present)
         if not wanted:
-            log.warning("No versions of servable %s found under base path %s", self.name, self.base_path)
+            log.warning("No versions of servable %s found under base path %s", self.name, self.source or self.base_path)
         for number in self.policy.specific - set(present):
             log.warning("Version %d of servable %s was not found in the file system", number, self.name)
         self._aspire(wanted)

@@ -1,6 +1,8 @@
 """Folders in stores: whole or not there, fetched and checked, with one writer at a time."""
 
+import fcntl
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -167,6 +169,19 @@ def test_a_folder_whose_writer_is_killed_is_not_there_and_can_be_written_again(s
     upload(folder, url)
     download(url, tmp_path / "copy")
     assert contents(tmp_path / "copy") == contents(folder)
+
+
+def test_what_a_killed_process_has_fetched_in_part_is_removed_and_what_another_fetches_stays(s3, folder, tmp_path):
+    url = f"{s3.url}/3"
+    upload(folder, url)
+    left, held = tmp_path / ".copy-00000000", tmp_path / ".copy-11111111"
+    for each in (left, held):
+        (each / "variables").mkdir(parents=True)
+    other = os.open(held, os.O_RDONLY)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    assert download(url, tmp_path / "copy") and not download(url, tmp_path / "copy")
+    assert not left.exists() and held.exists()
+    os.close(other)
 
 
 def test_a_url_has_a_folder_of_its_own(monkeypatch, tmp_path):

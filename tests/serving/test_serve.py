@@ -173,8 +173,6 @@ def test_a_folder_that_is_not_there_is_said_after_one_look(tmp_path):
     assert with_found_folder(parse_flags([f"--model_base_path={absent}", "--wait"])).model_base_path == absent
     (tmp_path / "empty").mkdir()  # a run may push its first version here
     assert with_found_folder(ServerOptions(tmp_path / "empty")).model_base_path == tmp_path / "empty"
-    stored = ServerOptions("s3://bucket/models/ctr")
-    assert with_found_folder(stored) is stored
 
 
 def test_a_run_is_served_by_the_folder_of_its_versions_and_a_version_is_refused(tmp_path):

@@ -1,6 +1,8 @@
 """Models in stores: pushed whole, fetched, and followed by a server that serves on while the store is away."""
 
 import contextlib
+import errno
+import os
 import shutil
 import threading
 import time
@@ -13,10 +15,11 @@ from ctrpipe.common import store_folders, stores
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.store_folders import MANIFEST, one_writer
 from ctrpipe.common.stores import StoreError
+from ctrpipe.serving import stored
 from ctrpipe.serving.layout import find_version
-from ctrpipe.serving.server.options import parse_flags
+from ctrpipe.serving.server.options import parse_flags, with_found_folder
 from ctrpipe.serving.server.run import running_server
-from ctrpipe.serving.stored import fetch_model, fetch_newest, newest_stored, push_version
+from ctrpipe.serving.stored import Mirror, fetch_model, fetch_newest, newest_stored, push_version
 from tests.contract import models
 
 pytestmark = pytest.mark.slow  # a server starts in seconds
@@ -163,3 +166,64 @@ def test_a_version_that_is_there_is_not_pushed_over(s3, tmp_path):
     with one_writer(base), pytest.raises(StoreError, match="another process writes here"):
         push_version(small(tmp_path / "b", 6), base)
     assert newest_stored(base) == 5
+
+
+def test_a_server_is_given_a_run_of_a_store_and_a_url_with_nothing_below_is_said(s3, tmp_path, monkeypatch):
+    def found(url, *flags):
+        return with_found_folder(parse_flags([f"--model_base_path={url}", *flags])).model_base_path
+
+    run = f"{s3.url}/run"
+    with pytest.raises(InputError, match=f"^{run}: nothing is there; give a run, or RUN/models/<name>, or --wait"):
+        found(run)
+    assert found(run, "--wait") == run
+    stores.write_bytes(f"{run}/metrics.json", b"{}")
+    with pytest.raises(InputError, match="this run pushed no model"):
+        found(run)
+    push_version(small(tmp_path / "a", 3), f"{run}/models/ctr")
+    assert found(run) == found(f"{run}/models/ctr/") == f"{run}/models/ctr"
+    with pytest.raises(InputError, match=f"a single version; give the folder that it is in, {run}/models/ctr$"):
+        found(f"{run}/models/ctr/3")
+    Mirror(f"{run}/models/ctr").follow(dict)
+    monkeypatch.setattr(stores, "objects_below", None)  # the store is away
+    assert found(run) == found(f"{run}/models/ctr") == f"{run}/models/ctr"
+
+
+def test_a_run_of_a_store_with_two_models_asks_which_one(s3, tmp_path):
+    for name in ("a", "b"):
+        push_version(small(tmp_path / name, 3), f"{s3.url}/run/models/{name}")
+    stores.write_bytes(f"{s3.url}/run/metrics.json", b"{}")
+    with pytest.raises(InputError, match="models of several names, a, b; give s3://.*/run/models/<name>$"):
+        with_found_folder(parse_flags([f"--model_base_path={s3.url}/run"]))
+
+
+def test_a_full_disk_is_said_once_and_the_copies_stay(s3, tmp_path, monkeypatch, caplog):
+    base = f"{s3.url}/models/ctr"
+    push_version(small(tmp_path / "a", 3), base)
+    mirror = Mirror(base)
+    mirror.follow(dict)
+    push_version(small(tmp_path / "a", 4), base)
+
+    def full(url, folder):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(stored, "download", full)
+    mirror.try_to_follow(dict)
+    mirror.try_to_follow(dict)
+    [said] = [record.getMessage() for record in caplog.records if "cannot be copied" in record.getMessage()]
+    assert said.startswith(f"{base}: cannot be copied to {mirror.folder} (No space left on device)")
+    assert [path.name for path in mirror.folder.iterdir()] == ["3"]
+
+
+def test_a_copy_of_another_version_of_the_same_number_is_noticed_and_replaced(s3, tmp_path, caplog):
+    base = f"{s3.url}/models/ctr"
+    push_version(small(tmp_path / "a", 3), base)
+    Mirror(base).follow(dict)
+    for each, _ in list(stores.objects_below(base)):
+        stores.delete(each)
+    push_version(small(tmp_path / "b", 3, "another"), base)
+    mirror = Mirror(base)  # of a server that starts again
+    mirror.follow(dict)
+    mirror.follow(dict)
+    assert (mirror.folder / "3" / "saved_model.pb").read_text() == "another"
+    [said] = [record.getMessage() for record in caplog.records if "differs from what was copied" in record.getMessage()]
+    assert said.startswith(f"{base}/3: ")
