@@ -96,6 +96,17 @@ def test_a_fit_is_scikit_learns(tmp_path: pathlib.Path, monkeypatch: pytest.Monk
         assert found.weights.bias == pytest.approx(expected.intercept_[0], abs=2e-3)
 
 
+def test_a_fit_of_many_rows_ends_where_a_step_gains_less_than_chance(tmp_path, monkeypatch) -> None:
+    fitted = linear_fit.LinearRows(write(tmp_path, "train", rows(2000, 3)), ONE)
+    exact = fitted.fit(0, 0.3)
+    monkeypatch.setattr(linear_fit, "MANY", 2001)
+    assert fitted.fit(0, 0.3).iterations == exact.iterations
+    monkeypatch.setattr(linear_fit, "MANY", 2000)
+    rough = fitted.fit(0, 0.3)
+    assert rough.converged and rough.iterations < exact.iterations
+    assert rough.loss == pytest.approx(exact.loss, abs=1e-4)
+
+
 def test_a_fold_holds_out_its_rows(tmp_path: pathlib.Path) -> None:
     fitted = linear_fit.LinearRows(write(tmp_path, "train", rows(1000, 2)), ONE)
     weights = fitted.fit(0, 0.3, fold=1).weights
