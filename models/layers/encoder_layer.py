@@ -7,6 +7,7 @@ from keras import ops
 
 from ctrpipe.models.base.checks import require_positive
 from ctrpipe.models.base.tensors import Shape, Tensor
+from ctrpipe.models.layers.layer_norm import LayerNorm
 from ctrpipe.models.layers.softmax_product import softmax_product
 
 PROJECTIONS = ("shared", "feature", "composite")
@@ -80,8 +81,8 @@ class EncoderLayer(keras.layers.Layer):
         self.queries = queries
         self.dropout = dropout
         self.drop = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
-        self.norm_attention = keras.layers.LayerNormalization(epsilon=1e-6, dtype=self.dtype_policy)
-        self.norm_ffn = keras.layers.LayerNormalization(epsilon=1e-6, dtype=self.dtype_policy)
+        self.norm_attention = LayerNorm(epsilon=1e-6, dtype=self.dtype_policy)
+        self.norm_ffn = LayerNorm(epsilon=1e-6, dtype=self.dtype_policy)
 
     def build(self, input_shape: Shape) -> None:
         self.tokens, self.dim = input_shape[1], input_shape[2]

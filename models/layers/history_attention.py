@@ -7,6 +7,7 @@ from keras import ops
 
 from ctrpipe.models.base.checks import require_positive
 from ctrpipe.models.base.tensors import Shape, Tensor
+from ctrpipe.models.layers.layer_norm import LayerNorm
 
 KINDS = ("softmax", "pointwise")
 
@@ -50,7 +51,7 @@ class HistoryAttention(keras.layers.Layer):
         self.kind = kind
         self.dropout = dropout
         self.drop = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
-        self.norm = keras.layers.LayerNormalization(epsilon=1e-6, dtype=self.dtype_policy, name="norm")
+        self.norm = LayerNorm(epsilon=1e-6, dtype=self.dtype_policy, name="norm")
 
     def build(self, queries_shape: Shape, items_shape: Shape | None = None, sees_shape: Shape | None = None) -> None:
         width = queries_shape[-1]

@@ -7,6 +7,7 @@ from keras import ops
 
 from ctrpipe.models.base.checks import require_positive
 from ctrpipe.models.base.tensors import Shape, Tensor
+from ctrpipe.models.layers.layer_norm import LayerNorm
 from ctrpipe.models.layers.one_history import is_shared
 
 
@@ -49,8 +50,8 @@ class HSTULayer(keras.layers.Layer):
         self.heads = heads
         self.buckets = buckets
         self.dropout = dropout
-        self.norm = keras.layers.LayerNormalization(epsilon=1e-6, dtype=policy, name="norm")
-        self.norm_read = keras.layers.LayerNormalization(epsilon=1e-6, dtype=policy, name="norm_read")
+        self.norm = LayerNorm(epsilon=1e-6, dtype=policy, name="norm")
+        self.norm_read = LayerNorm(epsilon=1e-6, dtype=policy, name="norm_read")
         self.drop = keras.layers.Dropout(dropout, dtype=policy) if dropout else None
 
     def build(

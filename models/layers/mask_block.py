@@ -6,6 +6,7 @@ import keras
 
 from ctrpipe.models.base.checks import require_positive
 from ctrpipe.models.base.tensors import Shape, Tensor
+from ctrpipe.models.layers.layer_norm import LayerNorm
 
 EPSILON = 1e-5
 
@@ -56,7 +57,7 @@ class MaskBlock(keras.layers.Layer):
         self.normalises = normalises
         self.dropout = dropout
         self.hidden = keras.layers.Dense(units, use_bias=False, dtype=policy, name="hidden")
-        self.norm = keras.layers.LayerNormalization(epsilon=EPSILON, dtype=policy, name="norm") if normalises else None
+        self.norm = LayerNorm(epsilon=EPSILON, dtype=policy, name="norm") if normalises else None
         self.act = keras.layers.Activation(activation, dtype=policy)
         self.drop = keras.layers.Dropout(dropout, dtype=policy) if dropout else None
 

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from ctrpipe.models.base.tensors import Shape, Tensor
+from ctrpipe.models.layers.layer_norm import LayerNorm
 
 EPSILON = 1e-5
 
@@ -39,7 +40,7 @@ class MaskedCross(keras.layers.Layer):
         policy = self.dtype_policy
         self.normalises = normalises
         self.dropout = dropout
-        self.norm = keras.layers.LayerNormalization(epsilon=EPSILON, dtype=policy, name="norm") if normalises else None
+        self.norm = LayerNorm(epsilon=EPSILON, dtype=policy, name="norm") if normalises else None
         self.drop = keras.layers.Dropout(dropout, dtype=policy) if dropout else None
 
     def build(self, factor_shape: Shape, states_shape: Shape | None = None) -> None:

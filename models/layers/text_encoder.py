@@ -8,6 +8,7 @@ from keras import ops
 
 from ctrpipe.models.base.checks import require_positive
 from ctrpipe.models.base.tensors import Shape, Tensor
+from ctrpipe.models.layers.layer_norm import LayerNorm
 
 # Keyed by HuggingFace's names for `hidden_act`; its "gelu" is exact, without approximation.
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -61,7 +62,7 @@ class FeedForward(keras.layers.Layer):
         self.act = activation_of(activation)
         self.widen = keras.layers.Dense(ffn_dim, dtype=self.dtype_policy, name="widen")
         self.drop = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
-        self.norm = keras.layers.LayerNormalization(epsilon=epsilon, dtype=self.dtype_policy, name="norm")
+        self.norm = LayerNorm(epsilon=epsilon, dtype=self.dtype_policy, name="norm")
 
     def build(self, input_shape: Shape) -> None:
         width = input_shape[-1]
@@ -113,7 +114,7 @@ class SelfAttention(keras.layers.Layer):
         self.epsilon = epsilon
         self.dropout = dropout
         self.drop = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
-        self.norm = keras.layers.LayerNormalization(epsilon=epsilon, dtype=self.dtype_policy, name="norm")
+        self.norm = LayerNorm(epsilon=epsilon, dtype=self.dtype_policy, name="norm")
 
     def build(self, input_shape: Shape) -> None:
         width = input_shape[-1]
@@ -244,7 +245,7 @@ class TextEncoder(keras.layers.Layer):
     def build(self, input_shape: Shape | None = None) -> None:
         # Sublayers are created here, not in the constructor: the precision may change in between.
         policy, rate = self.dtype_policy, self.dropout
-        self.norm = keras.layers.LayerNormalization(epsilon=self.epsilon, dtype=policy, name="embedding_norm")
+        self.norm = LayerNorm(epsilon=self.epsilon, dtype=policy, name="embedding_norm")
         self.drop = keras.layers.Dropout(rate, dtype=policy)
         self.attention = [
             SelfAttention(self.heads, self.epsilon, rate, dtype=policy, name=f"attention_{index}")
@@ -260,7 +261,8 @@ class TextEncoder(keras.layers.Layer):
             weight = self.add_weight(name=f"{name}_table", shape=(rows, self.width), initializer=initializer)
             setattr(self, f"{name}_table", weight)
         shape = (None, None, self.width)
-        for layer in (self.norm, *self.attention, *self.feed_forward):
+        parts: list[keras.layers.Layer] = [self.norm, *self.attention, *self.feed_forward]
+        for layer in parts:
             layer.build(shape)
 
     def mask(self, tokens: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from keras import ops
 
 from ctrpipe.models.base.checks import require_positive
 from ctrpipe.models.base.tensors import Shape, Tensor
+from ctrpipe.models.layers.layer_norm import LayerNorm
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -40,8 +41,8 @@ class TokenMixer(keras.layers.Layer):
         self.ffn_dim = ffn_dim
         self.experts = experts
         self.dropout = dropout
-        self.norm_mixed = keras.layers.LayerNormalization(epsilon=1e-6, dtype=policy, name="norm_mixed")
-        self.norm_ffn = keras.layers.LayerNormalization(epsilon=1e-6, dtype=policy, name="norm_ffn")
+        self.norm_mixed = LayerNorm(epsilon=1e-6, dtype=policy, name="norm_mixed")
+        self.norm_ffn = LayerNorm(epsilon=1e-6, dtype=policy, name="norm_ffn")
         self.drop = keras.layers.Dropout(dropout, dtype=policy) if dropout else None
 
     def build(self, input_shape: Shape) -> None:

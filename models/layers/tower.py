@@ -6,6 +6,7 @@ from typing import Any
 import keras
 
 from ctrpipe.models.base.tensors import Shape, Tensor
+from ctrpipe.models.layers.layer_norm import LayerNorm
 
 NORMALIZATIONS = ("none", "batch", "layer")
 PLACES = ("before", "after")  # of the activation
@@ -152,7 +153,7 @@ def make_norm(kind: str, policy: Any) -> keras.layers.Layer:
     if kind not in NORMALIZATIONS[1:]:
         raise ValueError(f"`normalization` should be one of {NORMALIZATIONS}. Received: {kind!r}")
     if kind == "layer":
-        return keras.layers.LayerNormalization(epsilon=EPSILON, dtype=policy)
+        return LayerNorm(epsilon=EPSILON, dtype=policy)
     # Sums the statistics over the devices of a strategy, which only TensorFlow has; JAX computes with whole batches.
     of_devices = keras.backend.backend() == "tensorflow"
     return keras.layers.BatchNormalization(momentum=MOMENTUM, epsilon=EPSILON, synchronized=of_devices, dtype=policy)

@@ -7,6 +7,7 @@ from keras import ops
 
 from ctrpipe.models.base.checks import require_positive
 from ctrpipe.models.base.tensors import Shape, Tensor
+from ctrpipe.models.layers.layer_norm import LayerNorm
 from ctrpipe.models.layers.text_encoder import FeedForward
 
 
@@ -142,7 +143,7 @@ class UniAttentionLayer(keras.layers.Layer):
         self.dropout = dropout
         policy = self.dtype_policy
         self.attention = UniAttention(attention_dim, dtype=policy, name="attention")
-        self.norm = keras.layers.LayerNormalization(epsilon=epsilon, dtype=policy, name="norm")
+        self.norm = LayerNorm(epsilon=epsilon, dtype=policy, name="norm")
         self.drop = keras.layers.Dropout(dropout, dtype=policy)
         self.feed_forward = FeedForward(ffn_dim, activation, epsilon, dropout, dtype=policy, name="feed_forward")
 

@@ -8,6 +8,7 @@ from keras import ops
 
 from ctrpipe.models.base.checks import require_positive
 from ctrpipe.models.base.tensors import Shape, Tensor
+from ctrpipe.models.layers.layer_norm import LayerNorm
 from ctrpipe.models.layers.tower import Tower
 
 EPSILON = 1e-5
@@ -59,8 +60,8 @@ class WukongLayer(keras.layers.Layer):
         self.dropout = dropout
         self.normalises = normalises
         policy = self.dtype_policy
-        self.norm_products = keras.layers.LayerNormalization(epsilon=EPSILON, dtype=policy, name="norm_products")
-        self.norm = keras.layers.LayerNormalization(epsilon=EPSILON, dtype=policy, name="norm") if normalises else None
+        self.norm_products = LayerNorm(epsilon=EPSILON, dtype=policy, name="norm_products")
+        self.norm = LayerNorm(epsilon=EPSILON, dtype=policy, name="norm") if normalises else None
 
     def build(self, input_shape: Shape) -> None:
         fields, dim = input_shape[1:]

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from ctrpipe.models.layers.layer_norm import LayerNorm
 from ctrpipe.models.layers.text_encoder import TextEncoder, activation_of
 
 CONFIG = "config.json"
@@ -139,7 +140,7 @@ def _load_dense(folder: pathlib.Path, layer: keras.layers.Dense, name: str, get:
     _assign(folder, layer.bias, f"{name}.bias", get)
 
 
-def _load_norm(folder: pathlib.Path, layer: keras.layers.LayerNormalization, name: str, get: Tensors) -> None:
+def _load_norm(folder: pathlib.Path, layer: LayerNorm, name: str, get: Tensors) -> None:
     _assign(folder, layer.gamma, f"{name}.weight", get)
     _assign(folder, layer.beta, f"{name}.bias", get)
 

@@ -9,6 +9,7 @@ from keras import ops
 
 from ctrpipe.models.base.feature_map import Text
 from ctrpipe.models.base.tensors import Shape, Tensor
+from ctrpipe.models.layers.layer_norm import LayerNorm
 from ctrpipe.models.layers.text_encoder import TextEncoder, activation_of
 
 _MASKED, _REPLACED = 0.8, 0.1  # shares of the chosen tokens; the rest stays unchanged
@@ -39,7 +40,7 @@ class MaskedLanguageModel(keras.Model):
         super().__init__(**kwargs)
         self.encoder = TextEncoder.from_config({**encoder, "name": "encoder"})
         self.dense = keras.layers.Dense(self.encoder.width, name="dense")
-        self.norm = keras.layers.LayerNormalization(epsilon=self.encoder.epsilon, name="norm")
+        self.norm = LayerNorm(epsilon=self.encoder.epsilon, name="norm")
         self.act = activation_of(self.encoder.activation)
 
     def build(self, input_shape: Shape | None = None) -> None:

@@ -41,6 +41,7 @@ from ctrpipe.models.layers.interacting_layer import InteractingLayer
 from ctrpipe.models.layers.interest_evolution import InterestEvolution
 from ctrpipe.models.layers.k_max_convolution import KMaxConvolution
 from ctrpipe.models.layers.kernel_product import KernelProduct
+from ctrpipe.models.layers.layer_norm import LayerNorm
 from ctrpipe.models.layers.mask_block import MaskBlock
 from ctrpipe.models.layers.masked_cross import MaskedCross
 from ctrpipe.models.layers.number_embedding import NumberEmbedding
@@ -96,6 +97,7 @@ CASES = {
         (N, 3, D),
         3 * 2 * (D * 5 + 5 + 5 * D + D) + 3 * (D * 2 + 2) + 4 * D,
     ),
+    "layer_norm": (LayerNorm, {"epsilon": 1e-6}, (N, F, D), (N, F, D), 2 * D),
     "wukong": (
         WukongLayer,
         {"products": 2, "compressed": 3, "rank": 4, "hidden_units": (7,)},
