@@ -21,6 +21,7 @@ import pytest
 
 from ctrpipe.common import foreign
 from ctrpipe.common.libraries import import_tensorflow, importing_tfx
+from tests import quick_beam
 from tests.warm_processes import fork_server
 
 pytest_plugins = [
@@ -71,6 +72,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
             import ctrpipe.pipeline.monitoring.statistics
         import ctrpipe.pipeline.report.plots  # noqa: F401
 
+        quick_beam.remember()
         _compute_at_once()
         fork_server()
     try:

@@ -154,6 +154,8 @@ def test_the_average_of_embeddings_is_a_baseline(name):
 ON_JAX = """
 import sys
 import numpy as np
+from ctrpipe.common.libraries import import_keras
+import_keras()
 from tests.models.jax_drawing import draw_zeros
 from tests.models.test_integrated_gradients import attributions
 draw_zeros()

@@ -194,11 +194,13 @@ JAX = """
 import json, pathlib, sys
 import jax
 import numpy as np
+from ctrpipe.common.libraries import importing
+with importing("sklearn", "matplotlib"):  # what Keras imports in half of its time, and no model uses
+    import keras
 from ctrpipe.models import FeatureMap, create
 from ctrpipe.models.base.saved import load_model
 from tests.models.jax_drawing import draw_zeros
 draw_zeros()
-import keras
 assert keras.backend.backend() == "jax" and "tensorflow" not in sys.modules
 
 def arrays(inputs):

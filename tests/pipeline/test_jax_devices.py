@@ -70,7 +70,8 @@ def returned(calls: tuple[str, ...]) -> list:
     root = pathlib.Path(__file__).parents[2]
     # Without TensorFlow, as ctrpipe.pipeline.training.worker has it.
     script = (
-        "import json, sys; sys.modules['tensorflow'] = None; import tests.pipeline.test_jax_devices as module; "
+        "import json, sys; from ctrpipe.common.libraries import import_keras; import_keras(); "
+        "import tests.pipeline.test_jax_devices as module; "
         "print(json.dumps(module.results(json.loads(sys.argv[1]))))"
     )
     environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(root)}

@@ -86,7 +86,8 @@ def on_jax(folder: str, way: str) -> None:
 @pytest.mark.parametrize("way", ["periodic", pytest.param("autodis", marks=pytest.mark.large)])
 def test_jax_takes_the_steps_of_tensorflow_and_learns_numbers_from_numbers(tmp_path, way):
     np.savez(tmp_path / f"{way}.npz", *learner(way).weights())
-    script = f"import tests.pipeline.test_numbers_on_jax as module; module.on_jax({str(tmp_path)!r}, {way!r})"
+    script = "from ctrpipe.common.libraries import import_keras; import_keras()\n"
+    script += f"import tests.pipeline.test_numbers_on_jax as module; module.on_jax({str(tmp_path)!r}, {way!r})"
     root = pathlib.Path(__file__).parents[2]
     environment = os.environ | {"KERAS_BACKEND": "jax", "PYTHONPATH": str(root)}
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=root, env=environment)

@@ -5,13 +5,13 @@ import os
 import pathlib
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 
 from ctrpipe.models import FeatureMap
 from ctrpipe.pipeline.config import Model, Training
-from ctrpipe.pipeline.training.tensorflow_learner import make_learner
 
 FIELDS = [("a", "categorical", 8, 1, "feature"), ("b", "categorical", 20, 1, "feature")]
 MAP = FeatureMap.from_sizes([*FIELDS, ("m", "multivalent", 9, 3, "feature")], ["x"])
@@ -70,6 +70,15 @@ def expected(training: Training, steps: int) -> tuple[np.ndarray, float, float]:
         moved = corrected * dense_m / (np.sqrt(dense_v) + epsilon)
         kernel, bias = kernel - moved[0], bias - moved[1]
     return table, kernel, bias
+
+
+def make_learner(*job: Any) -> Any:
+    """A learner of this process's backend."""
+    if os.environ.get("KERAS_BACKEND") == "jax":
+        from ctrpipe.pipeline.training import jax_learner as backend
+    else:
+        from ctrpipe.pipeline.training import tensorflow_learner as backend
+    return backend.make_learner(*job)
 
 
 def settings(optimizer: str, clip: float | None, **adam: float) -> Training:
@@ -140,17 +149,18 @@ def test_a_resumed_learner_goes_on_as_if_it_had_not_stopped():
 
 ON_JAX = """
 import json, sys
+from ctrpipe.common.libraries import import_keras
+import_keras()
 import tests.pipeline.test_row_optimizers as t
-from ctrpipe.pipeline.training.jax_learner import make_learner
 import keras
 assert keras.backend.backend() == "jax"
 for optimizer, clips in json.loads(sys.argv[1]).items():
     for clip in clips:
         training = t.settings(optimizer, clip, **(t.OTHER_ADAM if clip else {}))
-        learner = make_learner(t.MODEL, training, t.MAP, 1)
+        learner = t.make_learner(t.MODEL, training, t.MAP, 1)
         learner.fit(t.batches(3))
         learner.predict(t.batches(1))
-        other = make_learner(t.MODEL, training, t.MAP, 2)
+        other = t.make_learner(t.MODEL, training, t.MAP, 2)
         other.load_state(learner.state())
         other.fit(t.batches(6)[3:])
         t.check(other.weights(), training, 6)

@@ -296,7 +296,8 @@ def test_auto_is_one_device_where_there_is_one():
 def test_jax_trains_in_a_process_of_its_own_without_tensorflow_and_the_model_comes_back(files, tmp_path, monkeypatch):
     said = []
     (tmp_path / "first").mkdir()
-    (tmp_path / "first" / "tensorflow.py").write_text("raise SystemExit(3)")
+    for name in ("tensorflow", "sklearn", "matplotlib"):  # Keras imports each of them that it finds
+        (tmp_path / "first" / f"{name}.py").write_text("raise SystemExit(3)")
     monkeypatch.syspath_prepend(str(tmp_path / "first"))  # the process imports from where this one does
     settings = {**SETTINGS, "epochs": 15, "backend": "jax", "optimizer": "lazy_adam"}
     result = train(TrainingJob(MODEL, Training(**settings), MAP, *files, 1), tmp_path / "work", said.append)
