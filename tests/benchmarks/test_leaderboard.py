@@ -86,6 +86,17 @@ def test_means_are_over_seeds_and_only_models_far_behind_are_told_from_the_best(
     assert behind["interval"] == pytest.approx((behind["difference"] - half, behind["difference"] + half))
 
 
+def test_an_interval_ends_where_a_metric_does(tmp_path):
+    """Two trainings far apart leave one degree of freedom, and an AUC's interval reached from -.8 to 2.3."""
+    apart = [predicted(0.1, 1), predicted(2.5, 2)]
+    good = [predicted(3.0, 4), predicted(3.0, 5)]
+    best, other = entries_of([trained(tmp_path, "good", good), trained(tmp_path, "apart", apart)], OWN)
+    assert other["metrics"]["auc"]["interval"] == [0.0, 1.0]
+    assert other["metrics"]["log_loss"]["interval"][0] == 0.0
+    assert other["behind"]["auc"]["interval"] == [-1.0, 1.0] and not other["told_from_best"]
+    assert best["metrics"]["auc"]["interval"][1] <= 1.0
+
+
 def test_the_interval_of_a_log_loss_of_one_training_is_that_of_a_mean_over_rows(tmp_path):
     values = predicted(1.0, 1)
     [entry] = entries_of([trained(tmp_path, "lr", [values])], OWN)

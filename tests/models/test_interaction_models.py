@@ -428,6 +428,7 @@ def test_a_row_counts_in_the_models_own_loss_as_often_as_its_weight_says(name):
     [
         ("ppnet", {"priors": None}, "ppnet needs `priors`"),
         ("ppnet", {"priors": ["user"]}, "ppnet: user is not a field; the fields are f0, f1, f2, f3, f4, m"),
+        ("ppnet", {"priors": ["f1", "f2", "f1"]}, "ppnet: f1 is named twice"),
         ("pepnet", {"domains": None}, "pepnet needs `domains`.*without one, ppnet"),
         ("pepnet", {"domains": ["scene"]}, "pepnet: scene is not a field"),
         ("final_mlp", {"first_context": ["user"]}, "final_mlp: user is not a field"),
