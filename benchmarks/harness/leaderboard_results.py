@@ -186,10 +186,15 @@ def page(report: Mapping[str, Any]) -> str:
     lines += [f"{rows['train']:,} training rows, {rows['validation']:,} to choose by, {rows['test']:,} to test."]
     lines += [f"Source: {report['source']}."] if report["source"] else []
     lines += ["", "```sh", command_of(report), "```"]
-    if report["busy"] > BUSY:
-        lines += ["", f"Other work took {report['busy']:.0%} of the machine's cores: the seconds compare nothing."]
+    if caption := load_caption(report["busy"]):
+        lines += ["", caption]
     lines += ["", *markdown_table(cells(report)), "", *notes(report)]
     return "\n".join(lines) + "\n"
+
+
+def load_caption(share: float) -> str | None:
+    """Returns what other programs' share of the machine means for a leaderboard; None for a small one."""
+    return f"Other work took {share:.0%} of the machine's cores: the seconds compare nothing." if share > BUSY else None
 
 
 def command_of(report: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ import sklearn.metrics
 import yaml
 
 from benchmarks import leaderboard
-from benchmarks.harness import leaderboard_training
+from benchmarks.harness import benchmark, leaderboard_training
 from benchmarks.harness.leaderboard_results import Trained, best_possible, cells, notes, page
 from benchmarks.harness.leaderboard_results import leaderboard as entries_of
 from benchmarks.harness.leaderboard_sets import (
@@ -288,6 +288,7 @@ def test_each_training_is_kept_and_only_missing_ones_run(tmp_path, monkeypatch):
         return None
 
     monkeypatch.setattr(leaderboard, "_run", train)
+    monkeypatch.setattr(benchmark, "busy", lambda: 0.5)
     options = ["--set", str(path), "--data", str(tmp_path), "--folder", str(tmp_path / "work"), "--seeds", "2"]
     options += ["--output", str(tmp_path / "board.json")]
     assert called(*options, "--models", "lr").exit_code == 0
@@ -299,6 +300,7 @@ def test_each_training_is_kept_and_only_missing_ones_run(tmp_path, monkeypatch):
     assert [one["model"] for one in report["models"]] == ["lr"] and report["failed"] == {"fm": "killed"}
     done = called(*options)
     assert done.exit_code == 0, done.output
+    assert "no comparison" not in done.output and "the seconds compare nothing" in done.output
     assert started[4:] == [("fm", 2)]
     report = json.loads((tmp_path / "board.json").read_text())
     assert {one["model"]: one["seeds"] for one in report["models"]} == {"lr": 2, "fm": 2}
