@@ -27,7 +27,7 @@ from rich.table import Table
 
 from benchmarks.harness.benchmark import Benchmark, Report
 from benchmarks.harness.command import chosen_names, folder_option
-from benchmarks.harness.leaderboard_results import Trained, best_possible, cells, leaderboard, notes, page
+from benchmarks.harness.leaderboard_results import Trained, best_possible, cells, leaderboard, load_caption, notes, page
 from benchmarks.harness.leaderboard_sets import (
     Contender,
     LeaderboardSet,
@@ -163,7 +163,7 @@ def failures(report: Mapping[str, Any]) -> list[str]:
     return [f"{name}: {reason}" for name, reason in report["failed"].items()]
 
 
-@Benchmark("benchmarks.leaderboard", tables, failures)
+@Benchmark("benchmarks.leaderboard", tables, failures, load_caption)
 @click.option("--set", "name", required=True, help=f"{', '.join(known_sets())}, or the file of a set of your own.")
 @click.option("--data", type=click.Path(path_type=pathlib.Path), help="Folder with the set's files.")
 @click.option("--models", help="Models to train, separated by commas. Default: all of the set.")

@@ -7,7 +7,7 @@ from keras import ops
 
 from ctrpipe.models.base.checks import require_positive
 from ctrpipe.models.base.ctr_model import CTRModel, require_fields
-from ctrpipe.models.base.feature_map import LABEL, FeatureMap
+from ctrpipe.models.base.feature_map import LABEL, WEIGHT, FeatureMap
 from ctrpipe.models.base.losses import mean_cross_entropy
 from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.masked_cross import MaskedCross
@@ -102,7 +102,9 @@ class FCN(CTRModel):
 
     def _of_networks(self, logits: Tensor, of_exponential: Tensor, of_linear: Tensor, inputs: Inputs) -> Tensor:
         """Returns the Tri-BCE loss without the first of the three, the model's own."""
-        whole, *own = (mean_cross_entropy(inputs[LABEL], each) for each in (logits, of_exponential, of_linear))
+        whole, *own = (
+            mean_cross_entropy(inputs[LABEL], each, inputs.get(WEIGHT)) for each in (logits, of_exponential, of_linear)
+        )
         return sum(ops.relu(loss - whole) * loss for loss in own)
 
     def output_biases(self) -> list[keras.Variable]:

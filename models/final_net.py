@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from ctrpipe.models.base.ctr_model import CTRModel, require_fields
-from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import WEIGHT, FeatureMap
 from ctrpipe.models.base.losses import mean_cross_entropy
 from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.factorized_block import FactorizedBlock
@@ -48,6 +48,7 @@ class FinalNet(CTRModel):
     """
 
     embeds_dense = True
+    reads_labels = True  # for the weights
     own_loss = True
 
     def __init__(
@@ -91,7 +92,7 @@ class FinalNet(CTRModel):
         logits = 0.5 * (each[0] + each[1])
         if training:
             target = ops.stop_gradient(ops.sigmoid(logits))
-            self.add_loss(mean_cross_entropy(target, each[0]) + mean_cross_entropy(target, each[1]))
+            self.add_loss(sum(mean_cross_entropy(target, one, inputs.get(WEIGHT)) for one in each))
         return logits
 
     def output_biases(self) -> list[keras.Variable]:

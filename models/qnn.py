@@ -7,7 +7,7 @@ from keras import ops
 
 from ctrpipe.models.base.checks import require_one_rate, require_positive
 from ctrpipe.models.base.ctr_model import CTRModel, require_fields
-from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import WEIGHT, FeatureMap
 from ctrpipe.models.base.losses import logit_of, mean_cross_entropy
 from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.quadratic_layer import QuadraticLayer
@@ -46,6 +46,7 @@ class QNN(CTRModel):
     """
 
     embeds_dense = True
+    reads_labels = True  # for the weights
     own_loss = True
 
     def __init__(
@@ -85,7 +86,7 @@ class QNN(CTRModel):
         each = [self._logits(x, training) for _ in range(2)]
         probability = 0.5 * (ops.sigmoid(each[0]) + ops.sigmoid(each[1]))
         target = ops.stop_gradient(probability)
-        self.add_loss(mean_cross_entropy(target, each[0]) + mean_cross_entropy(target, each[1]))
+        self.add_loss(sum(mean_cross_entropy(target, one, inputs.get(WEIGHT)) for one in each))
         return logit_of(probability)
 
     def _logits(self, x: Tensor, training: bool | None) -> Tensor:

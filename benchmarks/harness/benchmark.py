@@ -52,6 +52,7 @@ class Benchmark:
         module: The module's name; its last part names the report, and by default its file.
         tables: Makes the printed tables from the finished report.
         failures: Returns a line for each bar that the report misses and that makes the command exit with 1.
+        caption: Returns what is said of the share of the machine that other programs used; None for nothing.
     """
 
     def __init__(
@@ -59,8 +60,9 @@ class Benchmark:
         module: str,
         tables: Callable[[Mapping[str, Any]], RenderableType],
         failures: Callable[[Mapping[str, Any]], Sequence[str]] = _nothing_failed,
+        caption: Callable[[float], str | None] = busy_caption,
     ):
-        self.module, self.tables, self.failures = module, tables, failures
+        self.module, self.tables, self.failures, self.caption = module, tables, failures, caption
 
     def __call__(self, measure: Callable[..., None]) -> click.Command:
         name = self.module.rpartition(".")[2]
@@ -69,7 +71,7 @@ class Benchmark:
         def main(output: pathlib.Path, **options: Any) -> None:
             report = Report(name, output)
             measure(report, **options)
-            tables, caption = self.tables(report), busy_caption(report.get("busy", 0.0))
+            tables, caption = self.tables(report), self.caption(report.get("busy", 0.0))
             finish(report, output, Group(tables, caption) if caption else tables)
             if missed := self.failures(report):
                 click.echo("\n".join(missed), err=True)

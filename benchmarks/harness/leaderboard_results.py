@@ -1,6 +1,7 @@
 """What a leaderboard says of its trainings: means with intervals over seeds and rows, and who is told from the best."""
 
 import dataclasses
+import math
 import pathlib
 import shlex
 import statistics
@@ -22,6 +23,7 @@ from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, read_scored
 from ctrpipe.serving.latency.machine import BUSY
 
 NAMES = {"auc": "AUC", "log_loss": "log loss", "gauc": "gAUC"}
+_MOST = {"auc": 1.0, "gauc": 1.0, "log_loss": math.inf}  # the largest value of each; the least is 0
 Estimates = dict[str, list[Estimate]]
 
 
@@ -82,11 +84,19 @@ def leaderboard(trained: Sequence[Trained], chosen: LeaderboardSet) -> list[dict
         }
     for name in NAMES:
         correct([entries[one.name]["behind"][name] for one in others if name in entries[one.name]["behind"]])
+        for entry in (entries[one.name] for one in others):
+            if found := entry["behind"].get(name):
+                found["interval"] = _possible(found["interval"], -_MOST[name], _MOST[name])
     for one in order:
         behind = entries[one.name].get("behind", {}).get("auc")
         low, high = behind["interval"] if behind else (0.0, 0.0)
         entries[one.name]["told_from_best"] = not low <= 0 <= high
     return [entries[one.name] for one in order]
+
+
+def _possible(interval: Sequence[float], least: float, most: float) -> list[float]:
+    """Returns the part of an interval between two bounds: with two seeds that are far apart it reaches beyond them."""
+    return [min(max(end, least), most) for end in interval]
 
 
 def _entry(one: Trained, chosen: LeaderboardSet) -> dict[str, Any]:
@@ -99,7 +109,7 @@ def _entry(one: Trained, chosen: LeaderboardSet) -> dict[str, Any]:
         metrics[name] = {
             "mean": mean.difference,
             "deviation": statistics.stdev(values) if len(values) > 1 else None,
-            "interval": list(mean.interval),
+            "interval": _possible(mean.interval, 0.0, _MOST[name]),
             "rows_error": mean.rows_error,
             "seeds_error": mean.seeds_error,
             "values": values,
@@ -176,10 +186,15 @@ def page(report: Mapping[str, Any]) -> str:
     lines += [f"{rows['train']:,} training rows, {rows['validation']:,} to choose by, {rows['test']:,} to test."]
     lines += [f"Source: {report['source']}."] if report["source"] else []
     lines += ["", "```sh", command_of(report), "```"]
-    if report["busy"] > BUSY:
-        lines += ["", f"Other work took {report['busy']:.0%} of the machine's cores: the seconds compare nothing."]
+    if caption := load_caption(report["busy"]):
+        lines += ["", caption]
     lines += ["", *markdown_table(cells(report)), "", *notes(report)]
     return "\n".join(lines) + "\n"
+
+
+def load_caption(share: float) -> str | None:
+    """Returns what other programs' share of the machine means for a leaderboard; None for a small one."""
+    return f"Other work took {share:.0%} of the machine's cores: the seconds compare nothing." if share > BUSY else None
 
 
 def command_of(report: Mapping[str, Any]) -> str:

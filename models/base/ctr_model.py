@@ -492,11 +492,13 @@ def fields_named(model: str, feature_map: FeatureMap, names: Sequence[str]) -> l
     """Returns the places of the named fields among all fields.
 
     Raises:
-        ValueError: there is no such field.
+        ValueError: there is no such field, or one is named twice.
     """
     known = [field.name for field in feature_map.fields]
     if absent := [name for name in names if name not in known]:
         raise ValueError(f"{model}: {', '.join(map(str, absent))} is not a field; the fields are {', '.join(known)}")
+    if twice := [name for number, name in enumerate(names) if name in names[:number]]:
+        raise ValueError(f"{model}: {twice[0]} is named twice; name each field once")
     return [known.index(name) for name in names]
 
 

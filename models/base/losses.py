@@ -86,13 +86,23 @@ class BinaryCrossEntropy(keras.losses.Loss):
         return {**super().get_config(), "task_weights": self.task_weights, "fake_negatives": self.fake_negatives}
 
 
-def mean_cross_entropy(labels: Tensor, logits: Tensor) -> Tensor:
-    """Returns the mean cross-entropy over the labels that are known, float32; labels and logits (batch_size, tasks)."""
+def mean_cross_entropy(labels: Tensor, logits: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Returns the mean cross-entropy over the labels that are known, float32.
+
+    Args:
+        labels, logits: (batch_size, tasks).
+        weights: How often each row counts, (batch_size, 1); None: once.
+    """
     labels, logits = ops.cast(labels, "float32"), ops.cast(logits, "float32")
     known = ops.logical_not(ops.isnan(labels))
     labels = ops.where(known, labels, 0.0)
     losses = ops.where(known, ops.softplus(logits) - labels * logits, 0.0)
-    return ops.sum(losses) / ops.maximum(ops.sum(ops.cast(known, "float32")), 1.0)
+    counts = ops.cast(known, "float32")
+    if weights is not None:
+        weights = ops.cast(weights, "float32")
+        losses, counts = losses * weights, counts * weights
+    total = ops.sum(counts)
+    return ops.sum(losses) / ops.where(total > 0, total, 1.0)
 
 
 def logit_of(probabilities: Tensor) -> Tensor:

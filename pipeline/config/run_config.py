@@ -187,6 +187,11 @@ class RunConfig(LogSpec):
             )
         if set(losses) != {"binary_cross_entropy"} and self.model.name in OWN_LOSS:
             raise ValueError(f"training.loss: {self.model.name} has a loss of its own; remove training.loss")
+        if set(losses) != {"binary_cross_entropy"} and self.model.option("tri_bce") is True:
+            raise ValueError(
+                f"training.loss: {self.model.name} adds cross-entropies of its two networks, in which another loss has "
+                "no part; set model.tri_bce: false, or remove training.loss"
+            )
         if set(losses) != {"binary_cross_entropy"} and (named := self.training.needs_cross_entropy):
             raise ValueError(f"training.{named} needs loss: binary_cross_entropy")
         return self

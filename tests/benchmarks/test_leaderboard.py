@@ -16,7 +16,7 @@ import sklearn.metrics
 import yaml
 
 from benchmarks import leaderboard
-from benchmarks.harness import leaderboard_training
+from benchmarks.harness import benchmark, leaderboard_training
 from benchmarks.harness.leaderboard_results import Trained, best_possible, cells, notes, page
 from benchmarks.harness.leaderboard_results import leaderboard as entries_of
 from benchmarks.harness.leaderboard_sets import (
@@ -84,6 +84,17 @@ def test_means_are_over_seeds_and_only_models_far_behind_are_told_from_the_best(
     behind = found[2]["behind"]["log_loss"]
     half = scipy.stats.t.ppf(1 - 0.0125, behind["freedom"]) * behind["standard_error"]
     assert behind["interval"] == pytest.approx((behind["difference"] - half, behind["difference"] + half))
+
+
+def test_an_interval_ends_where_a_metric_does(tmp_path):
+    """Two trainings far apart leave one degree of freedom, and an AUC's interval reached from -.8 to 2.3."""
+    apart = [predicted(0.1, 1), predicted(2.5, 2)]
+    good = [predicted(3.0, 4), predicted(3.0, 5)]
+    best, other = entries_of([trained(tmp_path, "good", good), trained(tmp_path, "apart", apart)], OWN)
+    assert other["metrics"]["auc"]["interval"] == [0.0, 1.0]
+    assert other["metrics"]["log_loss"]["interval"][0] == 0.0
+    assert other["behind"]["auc"]["interval"] == [-1.0, 1.0] and not other["told_from_best"]
+    assert best["metrics"]["auc"]["interval"][1] <= 1.0
 
 
 def test_the_interval_of_a_log_loss_of_one_training_is_that_of_a_mean_over_rows(tmp_path):
@@ -277,6 +288,7 @@ def test_each_training_is_kept_and_only_missing_ones_run(tmp_path, monkeypatch):
         return None
 
     monkeypatch.setattr(leaderboard, "_run", train)
+    monkeypatch.setattr(benchmark, "busy", lambda: 0.5)
     options = ["--set", str(path), "--data", str(tmp_path), "--folder", str(tmp_path / "work"), "--seeds", "2"]
     options += ["--output", str(tmp_path / "board.json")]
     assert called(*options, "--models", "lr").exit_code == 0
@@ -288,6 +300,7 @@ def test_each_training_is_kept_and_only_missing_ones_run(tmp_path, monkeypatch):
     assert [one["model"] for one in report["models"]] == ["lr"] and report["failed"] == {"fm": "killed"}
     done = called(*options)
     assert done.exit_code == 0, done.output
+    assert "no comparison" not in done.output and "the seconds compare nothing" in done.output
     assert started[4:] == [("fm", 2)]
     report = json.loads((tmp_path / "board.json").read_text())
     assert {one["model"]: one["seeds"] for one in report["models"]} == {"lr": 2, "fm": 2}

@@ -404,11 +404,31 @@ def test_a_training_step_has_the_models_own_loss(name):
     assert any(np.abs(now - old).max() > 0 for now, old in zip(learner.weights(), before, strict=True))
 
 
+@pytest.mark.parametrize("name", ["fcn", "final_net", "qnn"])
+def test_a_row_counts_in_the_models_own_loss_as_often_as_its_weight_says(name):
+    """FCN's cross-entropies and the others' targets took a row of weight 0 for one of weight 1."""
+    model, inputs = randomised(name, **{"qnn": {"self_ensemble": False}}.get(name, {})), batch()
+    if name == "final_net":
+        model = randomised(name, normalization="none")
+    assert type(model).reads_labels
+    count = len(inputs["ids"])
+    labels = (np.arange(count)[:, None] % 2).astype(np.float32)
+    weights = (np.arange(count)[:, None] % 3).astype(np.float32)
+    kept = np.repeat(np.arange(count), weights[:, 0].astype(int))
+    if name == "qnn":  # its dropout would differ from row to row
+        model.self_ensemble, model._logits = True, lambda x, training, own=model._logits: own(x, False)
+    weighted = losses_of(model, {**inputs, "label": labels, "weight": weights})
+    repeated = losses_of(model, {key: value[kept] for key, value in {**inputs, "label": labels}.items()})
+    assert weighted == pytest.approx(repeated, rel=1e-5)
+    assert weighted != pytest.approx(losses_of(model, {**inputs, "label": labels}), rel=1e-3)
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
         ("ppnet", {"priors": None}, "ppnet needs `priors`"),
         ("ppnet", {"priors": ["user"]}, "ppnet: user is not a field; the fields are f0, f1, f2, f3, f4, m"),
+        ("ppnet", {"priors": ["f1", "f2", "f1"]}, "ppnet: f1 is named twice"),
         ("pepnet", {"domains": None}, "pepnet needs `domains`.*without one, ppnet"),
         ("pepnet", {"domains": ["scene"]}, "pepnet: scene is not a field"),
         ("final_mlp", {"first_context": ["user"]}, "final_mlp: user is not a field"),

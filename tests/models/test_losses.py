@@ -133,6 +133,10 @@ CALIBRATED = {"calibration": {"method": "platt"}}
             "needs loss: binary_cross_entropy|needs a single label",
         ),
         ({"training": {"loss": "jrc"}, "model": {"name": "starspace"}, **GROUPED}, "starspace has a loss of its own"),
+        (
+            {"training": {"loss": "jrc"}, "model": {"name": "fcn"}, **GROUPED},
+            "fcn adds cross-entropies of its two netw",
+        ),
     ],
 )
 def test_a_loss_or_a_group_that_cannot_be_is_one_line(changes, message):
