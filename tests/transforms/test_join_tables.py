@@ -187,8 +187,8 @@ MISTAKES = [
     (
         {"on": {"item_id": "user_id"}},
         {},
-        r"users\.csv: no row of the log has its item_id in it, where the log begins with '7' and the table with '1'; is "
-        r"it the log's table, and are the keys written alike\?",
+        r"users\.csv: no row of the log has its item_id in it, where the log begins with '7' and the table with '1'; "
+        r"is it the log's table, and are the keys written alike\?",
     ),
     (
         {"on": "user_id", "paths": ["log.csv"], "duplicates": "last"},

@@ -210,8 +210,8 @@ class _Side:
         log, table = (", ".join("nothing" if each is None else f"'{excerpt(each)}'" for each in row) for row in found)
         return InputError(
             f"{self.files.files[0]}: no row of the log has its {' and '.join(self.table.on)} in it, where the log "
-            f"begins with {log or 'nothing'} and the table with {table or 'nothing'}; is it the log's table, and are the keys "
-            "written alike?"
+            f"begins with {log or 'nothing'} and the table with {table or 'nothing'}; is it the log's table, and are "
+            "the keys written alike?"
         )
 
     def _batches(self, schema: pa.Schema, letters: Letters) -> Iterator[pa.RecordBatch]:
