@@ -84,6 +84,7 @@ _DENIED = re.compile(
     re.I,
 )
 _READ = re.compile(r"during (?:Head|Get)Object operation")
+_SKEWED = re.compile(r"RequestTimeTooSkewed|REQUEST_TIME_TOO_SKEWED")
 _ELSEWHERE = re.compile(r"PermanentRedirect|HTTP status 301|AuthorizationHeaderMalformed|IllegalLocationConstraint")
 _PASSING = re.compile(
     r"SLOW_DOWN|SlowDown|THROTTL|RequestLimitExceeded|TooManyRequests|SERVICE_UNAVAILABLE|ServiceUnavailable|"
@@ -94,7 +95,9 @@ _PASSING = re.compile(
     r"EndOfChunk|Transport|error_info=.*transient|cut short|operation on closed file",
     re.I,
 )
-_NOT_REACHED = re.compile(r"curlCode: (?:6|7|28)\b|Could not (?:resolve|connect)|Connection refused|NewConnectionError")
+_NOT_REACHED = re.compile(
+    r"curlCode: (?:6|7|28|35|60)\b|Could not (?:resolve|connect)|Connection refused|NewConnectionError"
+)
 
 _NO_SUCH_BUCKET = "no such bucket; check the name in the URL"
 
@@ -288,7 +291,7 @@ def _lasting(text: str) -> bool:
 def _away(url: str, place: _Place, error: Exception, tries: int) -> UnreachableError:
     what = "does not answer" if _NOT_REACHED.search(str(error)) else f"still fails after {tries} tries"
     return UnreachableError(
-        f"{url}: the store {what} ({_reason(error)}); try again later, or correct "
+        f"{url}: the store {what} ({_reason(str(error))}); try again later, or correct "
         f"{_ENDPOINTS.get(place.scheme, _OF_PACKAGE)}"
     )
 
@@ -296,13 +299,17 @@ def _away(url: str, place: _Place, error: Exception, tries: int) -> UnreachableE
 def _error(url: str, place: _Place, error: Exception) -> StoreError:
     """Returns the error of a request that the store refuses."""
     text = str(error)
-    if re.search(r"HTTP status 400", text) and "No response body" in text:  # an answer to HEAD has no reason
-        text = _why_refused(place) or text
+    if "No response body" in text:  # an answer to HEAD has no reason
+        why = _why_refused(place)
+        if why and not _DENIED.search(why):  # a store may allow reading and no listing
+            text = why
     credentials = _CREDENTIALS.get(place.scheme, _OF_PACKAGE)
     if _NO_BUCKET.search(text):
         return StoreError(f"{url}: {_NO_SUCH_BUCKET}")
     if _EXPIRED.search(text):
         return StoreError(f"{url}: the credentials have expired; renew them: {credentials}")
+    if _SKEWED.search(text):
+        return StoreError(f"{url}: this machine's clock differs by minutes from the store's; set this machine's clock")
     if _UNKNOWN.search(text):
         return StoreError(f"{url}: the store does not accept the credentials; check {credentials}")
     if _DENIED.search(text) and _READ.search(text):
@@ -315,7 +322,7 @@ def _error(url: str, place: _Place, error: Exception) -> StoreError:
     if _ELSEWHERE.search(text):
         return StoreError(f"{url}: the bucket is in another region; set AWS_REGION to the bucket's")
     endpoint = _ENDPOINTS.get(place.scheme, _OF_PACKAGE)
-    return StoreError(f"{url}: the store refuses ({_reason(error)}); check the URL and {endpoint}")
+    return StoreError(f"{url}: the store refuses ({_reason(text)}); check the URL and {endpoint}")
 
 
 def _why_refused(place: _Place) -> str:
@@ -327,8 +334,8 @@ def _why_refused(place: _Place) -> str:
     return ""
 
 
-def _reason(error: Exception) -> str:
-    text = re.sub(r"\s*\(Request ID:[^)]*\)", "", str(error))
+def _reason(text: str) -> str:
+    text = re.sub(r"\s*\(Request ID:[^)]*\)", "", text)
     if match := re.search(r"AWS Error (.*)", text, re.S):
         text = match[1]
     return one_line(text, 160)

@@ -157,10 +157,20 @@ def test_a_refusal_is_one_line_and_not_repeated(s3, through, fault, says):
         assert len(proxy.requests()) < 8
 
 
-def test_a_refused_read_names_the_cause(s3, through):
-    with faulty(s3.port, Rule("400 ExpiredToken")) as proxy:
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("400 ExpiredToken", "the credentials have expired"),
+        ("403 SignatureDoesNotMatch", "the store does not accept the credentials"),
+        ("403 InvalidAccessKeyId", "the store does not accept the credentials"),
+        ("403 RequestTimeTooSkewed", "set this machine's clock"),
+        ("403 AccessDenied", "permission denied, or no such object"),
+    ],
+)
+def test_a_refused_read_names_the_cause(s3, through, fault, says):
+    with faulty(s3.port, Rule(fault)) as proxy:
         through(proxy)
-        with pytest.raises(StoreError, match="the credentials have expired"):
+        with pytest.raises(StoreError, match=says):
             stores.read_bytes(f"{s3.url}/x")  # an answer to HEAD has no text
 
 
@@ -205,6 +215,16 @@ def test_a_store_that_does_not_come_back_is_one_line(store, through, monkeypatch
     through(Proxy(port=free_port()))
     with pytest.raises(UnreachableError, match="does not answer .*; try again later, or correct"):
         stores.read_bytes(f"{store.url}/x")
+
+
+def test_an_endpoint_that_speaks_no_tls_is_said_soon(s3, monkeypatch):
+    monkeypatch.setattr(stores, "_FIRST_SECONDS", 0.2)
+    monkeypatch.setattr(stores, "_answered", set())
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"https://127.0.0.1:{s3.port}")
+    began = time.monotonic()
+    with pytest.raises(UnreachableError, match="does not answer .*correct AWS_ENDPOINT_URL"):
+        stores.read_bytes(f"{s3.url}/x")
+    assert time.monotonic() - began < 9  # of the 10 s that other faults are repeated for
 
 
 def test_a_missing_object_is_not_found(store):

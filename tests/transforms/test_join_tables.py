@@ -187,7 +187,8 @@ MISTAKES = [
     (
         {"on": {"item_id": "user_id"}},
         {},
-        r"users\.csv: no row of the log has its item_id in it; is it the log's table\?",
+        r"users\.csv: no row of the log has its item_id in it, where the log begins with '7' and the table with '1'; "
+        r"is it the log's table, and are the keys written alike\?",
     ),
     (
         {"on": "user_id", "paths": ["log.csv"], "duplicates": "last"},
@@ -231,7 +232,7 @@ def test_the_command_joins_as_the_issue_of_its_users_says(tmp_path, monkeypatch)
     done = CliRunner().invoke(main, call)
     assert done.exit_code == 0 and done.output == (
         "5 rows with age, price\n2 of them have no partner in users.csv\n0 of them have no partner in items.csv\n"
-        "0 malformed rows in dead_letter/rejects.jsonl\nNext:\n  ctrpipe init 'joined/log/*.parquet'\n"
+        "0 malformed rows in joined/dead_letter/rejects.jsonl\nNext:\n  ctrpipe init 'joined/log/*.parquet'\n"
     )
     done = CliRunner().invoke(main, [*call, "--on", "click"])
     assert done.exit_code == 2 and "--on: 3 of them for 2 tables; give one a table in their order" in done.output

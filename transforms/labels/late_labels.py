@@ -130,11 +130,12 @@ def join_late_labels(
 
 def summary_of(counts: LateLabels, delay: LabelDelay) -> list[str]:
     """Returns a summary of a join, as lines of text."""
+    rejects = pathlib.Path(counts.log).parents[1] / DEAD_LETTER / REJECTS
     lines = [
         f"{counts.rows:,} rows, {counts.positives:,} with a label in time; labels are known until {counts.until}",
         f"{counts.pending:,} rows have not had {delay.delay} by then and are left out, {counts.early:,} of them with a "
         f"label; {counts.late:,} labels came later than {delay.delay} and do not count",
-        f"{counts.unused:,} labels of no row; {counts.rejected:,} malformed rows in dead_letter/{REJECTS}",
+        f"{counts.unused:,} labels of no row; {counts.rejected:,} malformed rows in {rejects}",
     ]
     if counts.repeated:
         lines.insert(1, f"{counts.repeated:,} rows are positives beside the negatives that they were until then")

@@ -91,19 +91,18 @@ def join_tables(log: Sequence[str], join: Join, output: pathlib.Path, most_rows:
                 side.load(database, letters)
             counts = [0] * len(sides)
             written = 0
+            example: list[bytes | None] = []  # the first value of each column of the log
             database.stream("log", _log_schema(rows, join), _log_batches(rows, join, letters, most_rows))
             for batch in database.read(_query(rows, sides)):
                 values = batch.columns[: len(names)]
+                example = example or [each[0].as_py() for each in values]
                 for place in range(len(sides)):
                     counts[place] += batch.column(len(names) + place).true_count
                 written += batch.num_rows
                 writer.write(pa.RecordBatch.from_arrays([each.cast(pa.binary()) for each in values], schema=schema))
-        for side, count in zip(sides, counts, strict=True):
-            if count == written:
-                keys = " and ".join(side.table.on)
-                raise InputError(
-                    f"{side.files.files[0]}: no row of the log has its {keys} in it; is it the log's table?"
-                )
+            for side, count in zip(sides, counts, strict=True):
+                if count == written:
+                    raise side.stranger(database, example)
         unmatched = {side.files.files[0]: count for side, count in zip(sides, counts, strict=True)}
         brought = tuple(new for side in sides for new in side.brought.values())
         result = Joined(str(output / LOG / "*.parquet"), brought, written, unmatched, letters.rejected)
@@ -115,7 +114,8 @@ def summary_of(joined: Joined) -> list[str]:
     """Returns a summary of a join, as lines of text."""
     lines = [f"{joined.rows:,} rows with {', '.join(joined.columns)}"]
     lines += [f"{count:,} of them have no partner in {path}" for path, count in joined.unmatched.items()]
-    return [*lines, f"{joined.rejected:,} malformed rows in dead_letter/{REJECTS}"]
+    rejects = pathlib.Path(joined.log).parents[1] / DEAD_LETTER / REJECTS
+    return [*lines, f"{joined.rejected:,} malformed rows in {rejects}"]
 
 
 # Sides ---------------------------------------------------------------------------------------------------------------
@@ -143,6 +143,10 @@ class _Side:
         self._places = [rows.names.index(name) for name in table.on]
 
     @property
+    def _keys(self) -> list[str]:
+        return [f"k{place}" for place in range(len(self._places))]
+
+    @property
     def condition(self) -> str:
         """The condition of the join."""
         equal = [f"log.c{place} = {self.name}.k{key}" for key, place in enumerate(self._places)]
@@ -154,7 +158,7 @@ class _Side:
         Raises:
             InputError: the table has two rows of a key, and no rule for them.
         """
-        keys = [f"k{place}" for place in range(len(self._places))]
+        keys = self._keys
         fields = [(key, pa.binary()) for key in keys] + [
             (f"c{place}", pa.binary()) for place in range(len(self.brought))
         ]
@@ -192,6 +196,22 @@ class _Side:
         raise InputError(
             f"{self.files.files[0]}: {key} has {len(where)} rows{again}, as {first} and {second}; leave one of them, "
             "or choose duplicates: first or last"
+        )
+
+    def stranger(self, database: "_Database", example: Sequence[bytes | None]) -> InputError:
+        """Returns the error of a table that has the key of no row of the log.
+
+        Args:
+            database: Has the table.
+            example: The values of a row of the log.
+        """
+        own = database.rows(f"select {', '.join(self._keys)} from {self.name} order by {_NUMBER} limit 1")
+        found = ([example[place] for place in self._places], own[0] if own else ())
+        log, table = (", ".join("nothing" if each is None else f"'{excerpt(each)}'" for each in row) for row in found)
+        return InputError(
+            f"{self.files.files[0]}: no row of the log has its {' and '.join(self.table.on)} in it, where the log "
+            f"begins with {log or 'nothing'} and the table with {table or 'nothing'}; is it the log's table, and are "
+            "the keys written alike?"
         )
 
     def _batches(self, schema: pa.Schema, letters: Letters) -> Iterator[pa.RecordBatch]:
