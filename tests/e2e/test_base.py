@@ -14,10 +14,10 @@ import pytest
 from ctrpipe.common.extras import BASE, MODULES, install
 from ctrpipe.common.extras import COMMANDS as COMMANDS_OF_EXTRAS
 from ctrpipe.models.base.saved import save_model
-from ctrpipe.pipeline.run.sample_export import LOG, make_export
 from tests.contract.servers import free_port
 from tests.e2e.small_run import ROOT
 from tests.models.small_models import randomised
+from tests.serving import packed_servable
 
 # Refuses to import what the base does not have, in this process and in those that it starts.
 REFUSES = """
@@ -50,12 +50,16 @@ for arguments in json.loads(sys.argv[1]):
 
 
 @pytest.fixture(scope="module")
-def exports(shared_folder) -> pathlib.Path:
-    def make(folder: pathlib.Path) -> None:
-        make_export("dcn_v2", folder, rows=2000, embedding_dim=4)
-        save_model(folder / "kept", "dcn_v2", randomised("dcn_v2"))
+def model(shared_folder) -> pathlib.Path:
+    """A folder of versions, of a model of few columns: an explanation looks at every pair of them."""
+    return packed_servable.shared_version(shared_folder).parent
 
-    return shared_folder("base_exports", make)
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory) -> pathlib.Path:
+    path = tmp_path_factory.mktemp("log") / "log.tsv"
+    packed_servable.write_log(packed_servable.rows(2000, 2), path)
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -121,9 +125,8 @@ def served(environment: dict[str, str], model: pathlib.Path, folder: pathlib.Pat
 
 @pytest.mark.slow
 def test_the_base_scores_explains_looks_at_a_log_serves_is_asked_and_moves_labels(
-    base, without_extras, exports, tmp_path
+    base, without_extras, model, log, tmp_path
 ):
-    model, log = exports / "dcn_v2", exports / LOG
     of_files = [
         ("score", "--model", model, "--input", log, "--output", "scores"),
         ("score", "--model", model, "--input", log, "--output", "s", "--beam-arg=--runner=x"),
@@ -157,27 +160,26 @@ def test_the_base_scores_explains_looks_at_a_log_serves_is_asked_and_moves_label
     assert "2,000 rows in, 2,000 scored" in scored
     assert f"Drift: not measured, which needs tfx; {install('pipeline')}" in scored
     assert "ctrpipe: --beam-arg needs the extra pipeline" in refused
-    assert "C1" in explained and "C1" in of_a_row
+    assert "c1" in explained and "c1" in of_a_row
     assert set(json.loads((tmp_path / "why" / "explanation.json").read_text())) >= {"model", "pairs"}
     assert "dcn_v2" in models and "demo.yaml" in configs and "0 errors" in checked
     assert (tmp_path / "own.yaml").exists()
 
 
 @pytest.mark.large(like="tests/serving/test_tune.py::test_every_load_is_measured")
-def test_the_base_measures_threads_and_batching(base, exports):
+def test_the_base_measures_threads_and_batching(base, model):
     fast = ("--rows", 1, "--clients", 1, "--seconds", 0.05, "--rounds", 1, "--output", "tuned")
-    assert "Best: " in base("tune-serving", exports / "dcn_v2", *fast)
+    assert "Best: " in base("tune-serving", model, *fast)
 
 
 @pytest.mark.slow
-def test_python_loads_a_model_and_its_keras_model_and_names_the_extras(base, exports, tmp_path):
+def test_python_loads_a_model_and_its_keras_model_and_names_the_extras(base, model, tmp_path):
     script = """
-import sys
+import json, sys
 import ctrpipe
 
 model = ctrpipe.load(sys.argv[1])
-column = {name: ["1"] if name[0] == "C" else [1.0] for name in sys.argv[2].split()}
-print(float(model.predict(column)["ctr"][0]))
+print(float(model.predict(json.loads(sys.argv[2]))["ctr"][0]))
 print(type(ctrpipe.load(sys.argv[3]).keras).__name__)
 for work in (lambda: ctrpipe.run("x.yaml"), lambda: ctrpipe.tune("x.yaml")):
     try:
@@ -185,8 +187,10 @@ for work in (lambda: ctrpipe.run("x.yaml"), lambda: ctrpipe.tune("x.yaml")):
     except ctrpipe.InputError as error:
         print(error)
 """
-    names = " ".join([*(f"I{n}" for n in range(1, 14)), *(f"C{n}" for n in range(1, 27))])
-    probability, keras, run, tune = base(exports / "dcn_v2", names, exports / "kept", script=script).splitlines()
+    save_model(tmp_path / "kept", "dcn_v2", randomised("dcn_v2"))
+    row = {"n1": [1.0], "n2": [2.0], "n3": [3.0], "c1": ["v1"], "c2": ["é1"], "c3": ["a"], "tags": ["t1|t2"]}
+    row["hour"] = ["25110107"]
+    probability, keras, run, tune = base(model, json.dumps(row), tmp_path / "kept", script=script).splitlines()
     assert 0 < float(probability) < 1 and keras == "DCNv2"
     assert run == f"ctrpipe.run needs the extra pipeline (tfx is not installed); {install('pipeline')}"
     assert tune == f"ctrpipe.tune needs the extra tune (tfx is not installed); {install('tune')}"
