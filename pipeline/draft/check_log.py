@@ -33,7 +33,7 @@ from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.repeats import hash_rows, repeats
 from ctrpipe.transforms.log.split import Split
 from ctrpipe.transforms.log.split_counts import count_splits, is_countable, is_readable, rows_of_splits
-from ctrpipe.transforms.log.suspects import constant_columns, suspects
+from ctrpipe.transforms.log.suspects import constant_columns, late_ends, suspects
 from ctrpipe.transforms.log.values import explained
 from ctrpipe.transforms.tables.impressions import rows_of_lists
 from ctrpipe.transforms.tables.join import join_tables
@@ -310,14 +310,17 @@ def _check_splits(config: RunConfig, files: Sequence[str], findings: Findings) -
                 _collect(findings, "", lambda name=name, batches=batches: check_weights(config.log_spec, name, batches))  # type: ignore[misc]
         _collect(findings, "", lambda: _check_pairs(config, rows_by_split))
         hashed = {name: hash_rows(config, rows.to_batches()) for name, rows in rows_by_split.items()}
-        of_splits = [*constant_columns(config, rows_by_split), *repeats(hashed)]
+        of_splits = [*late_ends(config, rows_by_split), *constant_columns(config, rows_by_split), *repeats(hashed)]
         findings.notes += [f"Column: {each.column}, {each.split} rows: {each.text}" for each in of_splits]
     for name, rows in counted.rows.items():
         if not rows:
             findings.errors.append(f"data.split: the {name} split has no rows{_ends(counted, config.data.split)}")
         elif counted.positives[name] in (0, rows):
             only = int(counted.positives[name] > 0)
-            findings.errors.append(f"data.split: {config.label_columns[0]} is {only} in all {rows:,} {name} rows")
+            of_all = f"{config.label_columns[0]} is {only} in all {rows:,} {name} rows"
+            findings.errors.append(
+                f"data.split: {of_all}; a model needs both classes: give more data or change data.split"
+            )
 
 
 def _check_pairs(config: RunConfig, rows_by_split: Mapping[str, pa.Table]) -> None:

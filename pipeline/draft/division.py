@@ -1,7 +1,6 @@
 """How `ctrpipe init` divides a log into training, validation and test rows."""
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,15 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from ctrpipe.pipeline.draft.groups import group_of
+from ctrpipe.pipeline.draft.other_times import OTHER_TIME
 from ctrpipe.transforms.log.kinds.guess import Guess
 from ctrpipe.transforms.log.ordering import Ordering
 from ctrpipe.transforms.log.sample import LogSample
-
-# A time that says when something else happened than the row: a log is not divided by it.
-_OTHER_TIME = re.compile(
-    r"birth|dob|born|sign_?up|register|regist|joined|release|publish|expir|install|first|last|member|account|update",
-    re.IGNORECASE,
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +53,7 @@ def divided(
         why = "the last rows are the test rows; the folders are read in order, day=2 before day=10"
         return Division({"by": "order"}, why)
     keys = {name: _time_keys(sample.columns[name], _time_format(guesses[name])) for name in times}
-    out_of_order = [name for name in times if not _OTHER_TIME.search(name) and not _rises(keys[name])]
+    out_of_order = [name for name in times if not OTHER_TIME.search(name) and not _rises(keys[name])]
     if out_of_order:
         first = out_of_order[0]
         return _by_time(first, "as it says that the log is not in the order of time", _time_format(guesses[first]))

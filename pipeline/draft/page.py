@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from ctrpipe.pipeline.draft.columns import CLICK_TASK, LabelGuess, guess_column,
 from ctrpipe.pipeline.draft.division import Division, divided
 from ctrpipe.pipeline.draft.made_columns import MadeColumn
 from ctrpipe.pipeline.draft.numbered import numbered_vectors
+from ctrpipe.pipeline.draft.other_times import other_times
 from ctrpipe.pipeline.draft.recipe import MOST_OF_TREES, LogSize, count_rows, recipe
 from ctrpipe.pipeline.draft.roles import Role, counted_label, may_be_weight, more_than, roles
 from ctrpipe.pipeline.draft.sets.mind import impressions_column, is_behaviors
@@ -34,12 +35,15 @@ from ctrpipe.transforms.log.kinds.categorical import OFTEN
 from ctrpipe.transforms.log.kinds.guess import ColumnSample, Guess
 from ctrpipe.transforms.log.kinds.numeric import AMOUNT
 from ctrpipe.transforms.log.kinds.sequence import ItemSequence
+from ctrpipe.transforms.log.late_ends import rows_without_clicks
 from ctrpipe.transforms.log.sample import LIST_SEPARATOR, ROWS, LogSample, read_sample
-from ctrpipe.transforms.log.suspects import ALONE, gives_away
+from ctrpipe.transforms.log.suspects import ALONE, gives_away, own_item_gives_away
 from ctrpipe.transforms.log.words import NUMBER
 
 _OF_ITEMS = 0.8  # of a list's elements are values of the column whose items they are
 _FEWEST_ITEMS = 20  # different values of this column
+_FEWEST_CLICKS = 30  # of which a tenth are test rows
+_FEWEST_ROWS = 30  # below a second header
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,6 +141,7 @@ def draft(
         for name, values in sample.columns.items()
         if name not in left_out
     }
+    guesses |= {name: guess for name, guess in other_times(sample.columns, guesses).items() if name not in kept}
     if not any(guess.settings for guess in guesses.values()):
         raise _no_columns(path, target.column)
     division = divided(sample, guesses, target.column, said.time, said.group, said.user)
@@ -158,7 +163,7 @@ def draft(
     parts = {name for column in made for name in column.of}
     guesses = {name: guess for name, guess in guesses.items() if name not in parts}
     guesses |= {column.name: column.guess for column in made}
-    unsure = list(sample.unsure)
+    unsure = [*sample.unsure, *_few_clicks(target.column, clicks, rows), *_own_items(sample, histories, clicks)]
     if no_trees and not size.is_large and not task:
         unsure.append(
             f"LightGBM cannot be loaded here ({no_trees}): the model is a logistic regression without its trees. "
@@ -224,6 +229,7 @@ def _label(path: str, sample: LogSample, label: str | None) -> LabelGuess:
     if guess is None and label is not None and label not in sample.lists:
         guess = _beside_clicks(path, sample, label)
     if guess is None and label is not None:
+        _check_second_header(path, sample, label)
         values = excerpt(", ".join(sorted(set(sample.columns[label]))[:5]))
         raise InputError(f"{path}: --label {label}: {values} are not values of a label; write data.labels by hand")
     if guess is None:
@@ -231,6 +237,19 @@ def _label(path: str, sample: LogSample, label: str | None) -> LabelGuess:
             f"{path}: none of {excerpt(', '.join(sample.columns))} looks like a label; name it with --label"
         )
     return guess
+
+
+def _check_second_header(path: str, sample: LogSample, label: str) -> None:
+    """Raises InputError for a log whose label has a value in the first row alone that makes it none, such as a unit."""
+    first, *others = sample.columns[label]
+    if first in others or len(others) < _FEWEST_ROWS:
+        return
+    rest = {name: values[1:] for name, values in sample.columns.items()}
+    if guess_label(dataclasses.replace(sample, columns=rest), label):
+        raise InputError(
+            f"{path}: --label {label}: '{excerpt(first, 40)}' in the first row is no label, and the others are: is it "
+            "a second header, such as one of units? Remove it from the file"
+        )
 
 
 def _check_counts(path: str, sample: LogSample, said: Said) -> None:
@@ -267,7 +286,8 @@ def _beside_clicks(path: str, sample: LogSample, column: str) -> LabelGuess | No
     if clicks is None:
         raise InputError(
             f"{path}: --label {column}: numbers, which a model predicts beside clicks, and none of "
-            f"{excerpt(', '.join(others))} looks like a label of clicks; write data.labels by hand"
+            f"{excerpt(', '.join(others))} looks like a label of clicks; add a column of 0 and 1 to the log, or write "
+            f"data.labels by hand, such as {{ctr: {{column: {column}, threshold: 1}}}}"
         )
     return dataclasses.replace(clicks, number=number)
 
@@ -410,9 +430,12 @@ def _histories(sample: LogSample, guesses: dict[str, Guess], rows: int) -> dict[
         separator = guess.settings["separator"]
         elements = [item for value in sample.columns[name] for item in value.split(separator) if item]
         shares = {owner: sum(item in values for item in elements) / len(elements) for owner, values in single.items()}
-        owner = max(shares, key=lambda one: shares[one], default=None)
-        if owner is None or shares[owner] < _OF_ITEMS or len(single[owner]) < _FEWEST_ITEMS:
+        owners = [one for one in single if shares[one] >= _OF_ITEMS and len(single[one]) >= _FEWEST_ITEMS]
+        if not owners:
             continue
+        # Numbers of items may all be numbers of users too: the column with the fewest values besides them is the owner.
+        items = set(elements)
+        owner = max(owners, key=lambda one: len(single[one] & items) / len(single[one] | items))
         settings = {"kind": "sequence", "separator": separator, "max_length": guess.settings["max_length"]}
         comment = f"items of {owner}: a history of them, for models such as din"
         histories[name] = Guess({**settings, "shared_with": owner}, comment)
@@ -420,6 +443,32 @@ def _histories(sample: LogSample, guesses: dict[str, Guess], rows: int) -> dict[
             told = f"{guess.comment}; {comment} as kind: sequence, shared_with: {owner}"
             guesses[name] = dataclasses.replace(guess, comment=told)
     return histories | _with_nested(histories, guesses, sample)
+
+
+def _own_items(sample: LogSample, histories: Mapping[str, Guess], clicks: Sequence[float]) -> Iterator[str]:
+    """Yields a sentence about each history that gives the label away by holding the item of its own row."""
+    for name, guess in histories.items():
+        owner = guess.settings["shared_with"]
+        if not isinstance(owner, str):
+            continue
+        held, own = (pa.array([value.encode() for value in sample.columns[one]], pa.binary()) for one in (name, owner))
+        label = np.asarray(clicks, np.float64)
+        if text := own_item_gives_away(held, own, guess.settings["separator"], label, owner):
+            yield f"{name}: {text}."
+
+
+def _few_clicks(label: str, clicks: Sequence[float], rows: int) -> Iterator[str]:
+    """Yields a sentence where a log has too few clicks to tell a model's quality, or where they end too early."""
+    shares = sum(clicks), len(clicks) - sum(clicks)
+    fewest = round(min(shares) * rows / len(clicks))
+    if fewest < _FEWEST_CLICKS:
+        of_what = "positive" if shares[0] <= shares[1] else "negative"
+        yield f"{label}: {of_what} in {fewest:,} of {rows:,} rows: too few to train a model and to test it."
+    if late := rows_without_clicks(np.asarray(clicks, np.float64)):
+        yield (
+            f"{label}: 0 in the last {late:,} of the first {len(clicks):,} rows, which is no chance: their clicks may "
+            "not have arrived yet; leave these rows out of the log."
+        )
 
 
 def _with_nested(histories: dict[str, Guess], guesses: dict[str, Guess], sample: LogSample) -> dict[str, Guess]:

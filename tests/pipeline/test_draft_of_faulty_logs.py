@@ -298,3 +298,79 @@ def test_a_log_that_is_not_in_the_order_of_its_times_is_divided_by_them(tmp_path
     found = check_log(config, [path])
     assert found.errors == [] and sum(found.splits.values()) == ROWS
     assert found.splits["test"] == (18 if form == "%Y-%m-%d" else 20)  # the last six days have 18 rows
+
+
+# Columns that are left out or asked about -----------------------------------------------------------------------------
+
+
+def test_ids_that_a_spreadsheet_has_rounded_are_named_and_left_out(tmp_path):
+    rounded = [f"{412345678901 + 1234567890 * (number % 37):.2E}" for number in range(ROWS)]
+    config, unsure = drafted(log(tmp_path, "click,item_id,price", site=rounded))
+    assert "item_id" not in kinds(config)
+    assert unsure == [
+        "item_id: ids as 4.12E+11, which a spreadsheet has rounded, so that several ids became one: left out; export "
+        "the ids as text."
+    ]
+    config, unsure = drafted(log(tmp_path, "click,volume,price", site=rounded))
+    assert kinds(config)["volume"] == "numeric" and not unsure
+
+
+@pytest.mark.parametrize("name", ["country", "account", "language", "page", "strategy"])
+def test_codes_are_no_amounts_by_a_part_of_a_word(tmp_path, name):
+    codes = [str(number * 7 % 23) for number in range(ROWS)]
+    assert kinds(drafted(log(tmp_path, f"click,{name},price", site=codes))[0])[name] == "categorical"
+
+
+@pytest.mark.parametrize("name", ["view_count", "viewCount", "unitprice", "user age", "I3", "income", "AGE"])
+def test_whole_numbers_are_amounts_by_a_word(tmp_path, name):
+    amounts = [str(20 + number * 7 % 37) for number in range(ROWS)]
+    config, unsure = drafted(log(tmp_path, f"click,{name},price", site=amounts))
+    assert kinds(config)[name] == "numeric" and not unsure
+
+
+def test_durations_are_asked_about(tmp_path):
+    durations = [f"{number % 37}:{number % 37:02d}" for number in range(ROWS)]
+    config, [line] = drafted(log(tmp_path, site=durations))
+    assert kinds(config)["site"] == "categorical"
+    assert "times of the day or durations, as 0:00, are read as categories" in line
+
+
+def test_a_header_that_is_repeated_is_still_the_header(tmp_path):
+    path = pathlib.Path(log(tmp_path))
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines[:90], lines[0], *lines[90:150], lines[0], *lines[150:]]))
+    config, unsure = drafted(str(path))
+    assert config["data"]["header"] is True and kinds(config) == {"site": "categorical", "price": "numeric"}
+    assert unsure == [
+        "The header stands in line 91 again, and in 1 more: a run counts these lines as malformed rows; remove them "
+        "from the file."
+    ]
+
+
+def test_a_row_of_units_below_the_header_is_named(tmp_path):
+    path = pathlib.Path(log(tmp_path))
+    path.write_text(path.read_text().replace("\n", "\n0/1,name,EUR\n", 1))
+    with pytest.raises(
+        InputError, match="'0/1' in the first row is no label, and the others are: is it a second header"
+    ):
+        draft([str(path)], label="click")
+
+
+def test_too_few_clicks_and_clicks_that_end_early_are_said(tmp_path):
+    few = [str(int(number in (30, 90))) for number in range(ROWS)]
+    _, unsure = drafted(log(tmp_path, click=few))
+    assert unsure == ["click: positive in 2 of 200 rows: too few to train a model and to test it."]
+    early = [str(int(click and number < 120)) for number, click in enumerate(CLICKS)]
+    _, unsure = drafted(log(tmp_path, click=early))
+    assert unsure[0].startswith("click: 0 in the last 8") and "their clicks may not have arrived yet" in unsure[0]
+
+
+def test_a_history_that_ends_with_the_clicked_item_of_its_row_is_said(tmp_path):
+    items = [str(number * 7 % 31) for number in range(ROWS)]
+    before = [[str(n % 29), str(n % 23), str(n % 19)][: 1 + n % 3] for n in range(ROWS)]
+    seen = ["|".join([*before[n], *([items[n]] if CLICKS[n] else [])]) for n in range(ROWS)]
+    users = [str(number % 149) for number in range(ROWS)]  # numbers too, among which all items are
+    path = log(tmp_path, "click,user_id,price,item_id,seen", site=users, item=items, seen=seen)
+    text, unsure = draft([path])
+    assert "shared_with: item_id" in text
+    assert [line for line in unsure if line.startswith("seen: item_id of the same row is its last element")]

@@ -7,6 +7,7 @@ import pytest
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.pipeline.draft.columns import guess_column
+from ctrpipe.pipeline.draft.other_times import other_times
 from ctrpipe.transforms.log.epochs import epoch_seconds
 from ctrpipe.transforms.log.kinds.guess import Guess
 from ctrpipe.transforms.log.times import EightDigits
@@ -102,3 +103,40 @@ def test_versions_and_codes_are_not_times_of_several_forms():
         f"{1 + step % 9}.{step % 12 + 1}.{step % 30}" if step % 2 else f"1-{step % 9}-{step % 7}" for step in range(200)
     ]
     assert guess(versions, "version").settings["kind"] == "categorical"
+
+
+@pytest.mark.parametrize("clock", CLOCKS)
+@pytest.mark.parametrize("date", ["%d %b %Y", "%b %d, %Y", "%d %B %Y", "%B %d, %Y", "%d-%b-%Y", "%d-%b-%y"])
+def test_dates_with_the_month_by_its_name_are_times(date, clock):
+    days = [day + datetime.timedelta(days=45) for day in DAYS]  # May is long and short
+    found = guess(day.strftime(date + clock) for day in days)
+    assert found.settings == {"kind": "time", "format": date + clock} and not found.unsure
+
+
+@pytest.mark.parametrize("form", ["%a %b %d %H:%M:%S %Y", "%a %b %d %H:%M:%S +0000 %Y", "%a, %d %b %Y %H:%M:%S GMT"])
+def test_times_of_programs_and_mails_are_times(form):
+    assert guess(day.strftime(form) for day in DAYS).settings == {"kind": "time", "format": form.replace("+0000", "%z")}
+
+
+@pytest.mark.parametrize("form", ["%b %d, %Y at %H:%M", "%Y %m %d %H:%M", "%A, %d %B %Y"])
+def test_times_of_an_unknown_form_are_named_and_left_out(form):
+    found = guess(day.strftime(form) for day in DAYS)
+    assert not found.settings and found.unsure and "whose form is not known: left out" in found.comment
+
+
+def test_times_that_are_not_those_of_the_rows_are_left_out():
+    """A model would read the weekday of a birthday."""
+    columns = {
+        "shown_at": [f"{day:%Y-%m-%d %H:%M:%S}" for day in DAYS],
+        "birthday": [f"{datetime.date(1950, 1, 1) + datetime.timedelta(step * 137)}" for step in range(len(DAYS))],
+        "signup": [f"{datetime.date(2021, 1, 1) + datetime.timedelta(step * 13)}" for step in range(len(DAYS))],
+        "seen": [f"{datetime.date(2019, 1, 1) + datetime.timedelta(step * 13)}" for step in range(len(DAYS))],
+        "installed": [f"{day - datetime.timedelta(hours=3):%Y-%m-%d %H:%M:%S}" for day in DAYS],
+    }
+    guesses = {name: guess(values, name) for name, values in columns.items()}
+    found = other_times(columns, guesses)
+    assert set(found) == {"birthday", "signup", "seen"}
+    assert found["birthday"].comment.startswith("dates of 1952 to 1992, which are not the rows' own")
+    assert not any(each.settings for each in found.values())
+    # Ratings of many years, as MovieLens has them: without another time they are the rows' own.
+    assert not other_times({"seen": columns["seen"]}, {"seen": guesses["seen"]})

@@ -394,6 +394,13 @@ def _of_table(path: str, text: bytes, lines: list[bytes], delimiter: str | None,
     if len(rows) > 1 and len(lines) <= ROWS and is_footer(decoded[0], decoded[-1], delimiter):
         unsure.append(f"The last line, '{excerpt(lines[-1], 60)}', looks like a footer: remove it from the file.")
         rows = rows[:-1]
+    if repeats := _repeated_headers(rows):
+        further = f", and in {len(repeats) - 1:,} more" if len(repeats) > 1 else ""
+        unsure.append(
+            f"The header stands in line {repeats[0] + 1:,} again{further}: a run counts these lines as "
+            "malformed rows; remove them from the file."
+        )
+        rows = [rows[0], *(row for row in rows[1:] if row != rows[0])]
     good = [row for row in rows if len(row) == width]
     if len(rows[0]) != width and is_no_row(lines[0]):
         raise InputError(f"{path}: line 1 is '{excerpt(lines[0])}'; remove the lines above the header or the first row")
@@ -572,6 +579,17 @@ def _is_header(first: list[str], rows: list[list[str]]) -> bool:
     return _names_columns(first, rows) and all(
         not any(values) or are_row_numbers(values) for values in _without_name(first, rows).values()
     )
+
+
+def _repeated_headers(rows: list[list[str]]) -> list[int]:
+    """Returns the places of the rows that repeat the header, as where files were joined by `cat`."""
+    first, *others = rows
+    places = [place for place, row in enumerate(others, 1) if row == first]
+    if not places or not _is_header(
+        first, [first, *(row for row in others if row != first and len(row) == len(first))]
+    ):
+        return []
+    return places
 
 
 def _unnamed_column(first: list[str], rows: list[list[str]]) -> int | None:

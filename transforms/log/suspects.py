@@ -15,9 +15,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from ctrpipe.common.metrics import auc
+from ctrpipe.transforms.log.kinds.kind import Kind
 from ctrpipe.transforms.log.kinds.multivalent import weighted_pair
+from ctrpipe.transforms.log.late_ends import rows_without_clicks
 from ctrpipe.transforms.log.look_alikes import LEAST_SHARE as LEAST_SHARE_ALIKE
 from ctrpipe.transforms.log.look_alikes import look_alikes
+from ctrpipe.transforms.log.own_items import held_items
 from ctrpipe.transforms.log.payload import payload_rows, plain, read_rows
 from ctrpipe.transforms.log.spec import LogSpec
 
@@ -26,6 +29,10 @@ MOST_AUC = 0.98  # of a column alone: those of real logs are far below
 LEAST_ROWS = 30  # of the rarer class, before anything is said of a column and the label
 LEAST_SHARE = 0.05  # of the rarer class: a value that is less frequent cannot carry a model
 CHANCE = 1e-6  # a finding is less likely by chance
+_MOST_SPREAD = 0.5  # of what chance has, of click rates about the values of a column that were computed from them
+_LEAST_RATES = 20  # different values of such a column
+_CLICKS_OF_RATE = 1.0  # n x (1 - x) of n rows with the value x, before they count
+_SURPRISE = 4.75  # standard deviations that chance exceeds once in CHANCE
 LEAST_IDS = 500  # rows that all have another value, before a column is called an id
 LEAST_PART = 0.01  # of the scale, that 99% of the numbers take: less leaves no difference between them
 FRACTION_DIGITS = 8  # of a number with decimals: 32 bits do not hold all of them
@@ -81,11 +88,62 @@ def suspects(spec: LogSpec, rows: pa.Table) -> Iterator[Suspect]:
             yield Suspect(column, "train", text)
         if feature.scale and (text := _stretched(values.numbers, feature.scale)):
             yield Suspect(column, "train", text)
+        if text := _holds_own_item(feature, column, rows, labels):
+            yield Suspect(column, "train", text)
         if feature.list_separator and not feature.weight_separator:
             if pair := _weighted_pair(rows[column], feature.list_separator):
                 text = f"its elements seem to have weights, as {pair!r}: each pair counts as a value of its own"
                 sign = ":" if ":" in pair else "="
                 yield Suspect(column, "train", f"{text}; set weights: '{sign}' of kind: multivalent, or remove them")
+
+
+def _holds_own_item(feature: Kind, column: str, rows: pa.Table, labels: Mapping[str, np.ndarray]) -> str:
+    """Returns how a history gives a label away by the item of its own row; "" if it does not."""
+    owner = feature.owner_of(column)
+    separator = feature.list_separator
+    if not separator or owner not in rows.column_names or owner == column:
+        return ""
+    histories, items = rows[column].combine_chunks(), rows[owner].combine_chunks()
+    texts = (own_item_gives_away(histories, items, separator, label, owner) for label in labels.values())
+    return next(filter(None, texts), "")
+
+
+def own_item_gives_away(histories: pa.Array, items: pa.Array, separator: str, label: np.ndarray, owner: str) -> str:
+    """Returns how histories give a label away by holding the item of their own row; "" if they do not.
+
+    Args:
+        histories, items, separator: See `held_items`.
+        label: The label of each row, 0 to 1.
+        owner: The column of the items.
+    """
+    for place, held in held_items(histories, items, separator).items():
+        auc_alone = _auc_of_order(held.astype(np.float64), np.isfinite(label), label[np.isfinite(label)] > 0.5)
+        is_one_class = min(held.sum(), (~held).sum()) < LEAST_ROWS
+        if not is_one_class and auc_alone > MOST_AUC:
+            return (
+                f"{owner} of the same row is its {place} in the rows with a click, which gives the label away (AUC "
+                f"{auc_alone:.4f}); end each history before its impression"
+            )
+    return ""
+
+
+def late_ends(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspect]:
+    """Yields the labels of which the last rows of a split have no click, and not by chance.
+
+    Args:
+        spec: The description of the log.
+        rows: Rows of each split in the order of the log, by its name.
+    """
+    for split, table in rows.items():
+        for task in spec.data.click_tasks:
+            column = spec.data.columns_by_task[task]
+            if count := rows_without_clicks(_numbers(table[column])):
+                yield Suspect(
+                    column,
+                    split,
+                    f"0 in the last {count:,} of {table.num_rows:,} rows, which is no chance: their clicks may not "
+                    "have arrived yet; leave out rows that are younger than a click may be late",
+                )
 
 
 def _look_alikes(values: "_Values") -> str:
@@ -303,6 +361,8 @@ def _gives_away(values: _Values, label: np.ndarray) -> str:
     alone = max(_auc_alone(codes, clicks), _auc_of_order(values.numbers, known, clicks))
     if alone > MOST_AUC:
         return f"{ALONE}, with an AUC of {alone:.4f}"
+    if values.numbers is not None and _are_own_rates(values.numbers[known], clicks):
+        return "its values are the click rates of their own rows, computed from the labels of these rows themselves"
     rows, of_rare = np.bincount(codes), np.bincount(codes, rare)
     least = max(LEAST_ROWS, LEAST_SHARE * rare.sum())
     tried = len(rows) + 1
@@ -317,6 +377,30 @@ def _gives_away(values: _Values, label: np.ndarray) -> str:
     if not present.all() and present.sum() >= least and rare[present].all():
         return f"it has a value in {present.sum() / rare.sum():.0%} {share} and in no other: it gives the label away"
     return ""
+
+
+def _are_own_rates(numbers: np.ndarray, clicks: np.ndarray) -> bool:
+    """Returns whether numbers are click rates that were computed from these clicks, as the mean of the label by item.
+
+    Rows with the value x then have the click rate x, nearer than chance lets the clicks of other rows be.
+    """
+    known = np.isfinite(numbers)
+    values, groups, rows = np.unique(numbers[known], return_inverse=True, return_counts=True)
+    if len(values) < _LEAST_RATES or values[0] < 0 or values[-1] > 1:
+        return False
+    spread = values * (1 - values)
+    counted = rows * spread >= _CLICKS_OF_RATE
+    if counted.sum() < _LEAST_RATES:
+        return False
+    rates = np.bincount(groups, clicks[known])[counted] / rows[counted]
+    size, spread = rows[counted], spread[counted]
+    squares = size * (rates - values[counted]) ** 2 / spread  # 1 on average by chance, with the variance below
+    variance = 2 + (1 - 6 * spread) / (size * spread)
+    freedom = 2 * len(squares) ** 2 / float(variance.sum())
+    # Wilson and Hilferty (1931): the cube root of chi-square by its degrees of freedom is nearly normal.
+    usual, deviation = 1 - 2 / (9 * freedom), math.sqrt(2 / (9 * freedom))
+    mean = float(squares.mean())
+    return mean < _MOST_SPREAD and (usual - mean ** (1 / 3)) / deviation > _SURPRISE
 
 
 def _auc_of_order(numbers: np.ndarray | None, known: np.ndarray, clicks: np.ndarray) -> float:

@@ -1,5 +1,6 @@
 """The kind `categorical`."""
 
+import re
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -13,6 +14,8 @@ from ctrpipe.transforms.log.written import WRITTEN_NUMBER
 
 # What a draft keeps of a column of many values: those that occur twice, half a million at most.
 OFTEN = {"top_k": 500_000, "min_count": 2}
+_CLOCK = re.compile(r"\d{1,3}:[0-5]\d(:[0-5]\d(\.\d+)?)?( ?[AaPp][Mm])?")
+_MOST_CLOCKS = 32  # different values that are more likely names than amounts
 
 
 class Categorical(WithVocabulary):
@@ -94,11 +97,21 @@ class Categorical(WithVocabulary):
             is_what = "left out" if nothing_repeats else "read as categories"
             asked = f"numbers, as {example}, of several forms are {is_what}: write them alike in the log?"
             return Guess({} if nothing_repeats else {"kind": "categorical"}, f"{column.seen}; {asked}", True)
+        if column.rounded_id:
+            rounded = f"ids as {column.rounded_id}, which a spreadsheet has rounded, so that several ids became one"
+            return Guess({}, f"{rounded}: left out; export the ids as text", True)
         if nothing_repeats:
             return Guess.nothing_repeats(column.seen, len(column.distinct) == len(column.present))
         settings: dict[str, Any] = {"kind": "categorical"}
         if len(column.distinct) > 1000 and sum(1 for count in column.distinct.values() if count > 1) > 100:
             settings |= OFTEN
+        if (
+            numbers is None
+            and len(column.distinct) > _MOST_CLOCKS
+            and column.most(lambda value: bool(_CLOCK.fullmatch(value)))
+        ):
+            asked = f"times of the day or durations, as {excerpt(column.present[0])}, are read as categories"
+            return Guess(settings, f"{column.seen}; {asked}: write them as numbers, such as seconds, in the log?", True)
         if numbers is None:
             return Guess(settings, column.seen_as_texts)
         other = "; or numeric?" if numbers.or_other else ""

@@ -14,8 +14,16 @@ _SHARE = 0.99
 TIME_NAME = re.compile(r"(^|_|\b)(time|timestamp|ts|dt|ds|date|day|hour|datetime|created|at)(_|\b|$)", re.IGNORECASE)
 ID_NAME = re.compile(r"(^|[_\s])(id|code|zip|type|category|hash|key|model|ip|site|app|device|user|item|ad)s?$", re.I)
 _CODE_NAME = re.compile(r"^[Cc]\d+$")
-_NUMBER_NAME = re.compile(r"(price|count|age|num|amount|age|duration|len|size|rate|score|views|clicks|^I\d+$)", re.I)
+# A word of the name, as in `avg_price`, `viewCount` and `price2`: `country` is no count, and `language` no age.
+_NUMBER_NAME = re.compile(
+    r"((?i:^|[^a-z])|(?<=[a-z])(?=[A-Z]))(?i:prices?|counts?|cnt|ages?|num|amounts?|durations?|len|length|sizes?|rates?|scores?|"
+    r"views?|clicks?|income|salary|balance|distance|quantity|qty|budget|bid|cost)(?![a-z])|"
+    r"(?i:price|amount|duration|(?<!ac)count)(?i:s?)$|^I\d+$"
+)
 _LEADING_ZERO = re.compile(r"0\d+$")  # 02139 is a code, which no amount is written as
+# How spreadsheets write numbers of twelve digits and more, as 4.12E+11: the other digits are lost.
+ROUNDED_ID = re.compile(r"[1-9]([.,]\d{1,5})?E\+\d{2}")
+_FEWEST_ROUNDED = 0.01  # of a column's values
 _MOST_CODES = 32  # distinct whole numbers that are more likely codes than amounts
 _MANY = 100  # rows in which values that do not repeat say something
 
@@ -120,6 +128,14 @@ class ColumnSample:
         """The number of infinite numbers."""
         return sum(INFINITE.fullmatch(value) is not None for value in self.present)
 
+    @functools.cached_property
+    def rounded_id(self) -> str:
+        """An id that a spreadsheet has rounded, as 4.12E+11, in a column of ids with a share of them; "" for none."""
+        if not ID_NAME.search(self.name):
+            return ""
+        rounded = [value for value in self.present if ROUNDED_ID.fullmatch(value)]
+        return rounded[0] if rounded and len(rounded) >= _FEWEST_ROUNDED * len(self.present) else ""
+
     @property
     def hardly_repeats(self) -> bool:
         """Whether almost every row has another value."""
@@ -143,7 +159,11 @@ class ColumnSample:
     @functools.cached_property
     def numbers(self) -> NumberUse | None:
         """What the column's numbers are; None if its values are lists or no numbers."""
-        if self.is_list or not self.most(lambda value: bool(NUMBER.fullmatch(value) or INFINITE.fullmatch(value))):
+        if (
+            self.is_list
+            or self.rounded_id
+            or not self.most(lambda value: bool(NUMBER.fullmatch(value) or INFINITE.fullmatch(value)))
+        ):
             return None
         texts = [value for value in self.present if NUMBER.fullmatch(value)]
         if not texts:

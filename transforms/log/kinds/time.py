@@ -29,7 +29,14 @@ _DATES = (
 _OF_NAMED_TIMES = (("%d-%m-%y", "%m-%d-%y", "%y-%m-%d"), ("%d.%m.%y", "%m.%d.%y"))  # 1.2.3 may be a version
 _CLOCKS = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p")
 _USUAL = ("%d.%m", "%Y/%m")  # how these are written nearly everywhere: not asked for
-_OTHER_PATTERNS = (("%d/%b/%Y:%H:%M:%S %z",), ("%d-%b-%Y",))
+_OTHER_PATTERNS = (("%d/%b/%Y:%H:%M:%S %z",),)
+# Forms with the month's name, which no order of day and month leaves open.
+_NAMES_MONTH = re.compile(r"\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b", re.IGNORECASE)
+_OF_NAMED_MONTHS = ("%d-%b-%Y", "%d %b %Y", "%d-%b-%y", "%b %d, %Y", "%b %d %Y", "%d %B %Y", "%B %d, %Y", "%d. %B %Y")
+_WHOLE = (
+    *("%a %b %d %H:%M:%S %z %Y", "%a %b %d %H:%M:%S UTC %Y", "%a %b %d %H:%M:%S %Y"),
+    *(f"%a, %d %b %Y %H:%M:%S {zone}" for zone in ("%z", "GMT")),
+)
 _EPOCH = re.compile(r"\d+(\.\d*)?", re.ASCII)
 _EXPONENT = re.compile(r"[1-9](\.\d+)?[eE]\+?(0?[89]|1[012])", re.ASCII)
 _EPOCH_SPAN = 1.25  # maximum ratio of the latest to the earliest epoch of a log
@@ -40,6 +47,9 @@ _LIKE_A_TIME = re.compile(
     r"\d{1,4}[-./]\d{1,2}[-./]\d{1,4}"
     r"([ T,]+\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?( ?[AaPp]\.?[Mm]\.?)?( ?(Z|UTC|[+-]\d\d:?\d\d))?)?"
 )
+_CLOCK = re.compile(r"(?<!\d)\d{1,2}:[0-5]\d(?!\d)")
+_YEAR = re.compile(r"(?<!\d)(19[7-9]|20)\d\d(?!\d)")
+_LONGEST = 40  # characters of a time
 
 
 class Time(Columns):
@@ -88,7 +98,7 @@ class Time(Columns):
             return Guess({}, f"times as {shown}, whose exponent is not read: left out; write {float(shown):.0f}", True)
         found = None if column.is_list else _formats_of(column)
         if found is None:
-            return None if column.is_list else _of_several_forms(column)
+            return None if column.is_list else _of_several_forms(column) or _unread(column)
         time_format, *others = found
         comment = f"times as {excerpt(column.present[0])}, {column.seen}"
         unsure = bool(others) and not time_format.startswith(_USUAL)
@@ -129,6 +139,21 @@ def _of_several_forms(column: ColumnSample) -> Guess | None:
     return Guess({}, f"times of {len(counts)} forms, as {shown}: left out; write them alike in the log", True)
 
 
+def _unread(column: ColumnSample) -> Guess | None:
+    """Returns the guess for times of a form that a draft does not know; None for other values."""
+
+    def is_time(value: str) -> bool:
+        said = [bool(_CLOCK.search(value)), bool(_YEAR.search(value)), bool(_NAMES_MONTH.search(value))]
+        return len(value) <= _LONGEST and sum(said) > 1
+
+    if not column.present or not column.most(is_time):
+        return None
+    told = f"times as {excerpt(column.present[0])}, whose form is not known: left out"
+    return Guess(
+        {}, f"{told}; for kind: time write their format, such as '%d %b %Y %H:%M', into the configuration", True
+    )
+
+
 def _formats_of(column: ColumnSample) -> list[str] | None:
     """Returns the format of almost all values of a column, and others that fit as well; None if they are no times."""
     present = column.present
@@ -139,7 +164,10 @@ def _formats_of(column: ColumnSample) -> list[str] | None:
         return ["auto"] if TIME_NAME.search(column.name) or _are_near(column) else None
     is_named = bool(TIME_NAME.search(column.name))
     dates = (*_DATES, *_OF_NAMED_TIMES) if is_named else _DATES
-    with_clocks = (tuple(f"{date}{clock}" for date in orders) for orders in dates for clock in _CLOCKS)
+    with_clocks = [tuple(f"{date}{clock}" for date in orders) for orders in dates for clock in _CLOCKS]
+    if column.present and column.most(lambda value: bool(_NAMES_MONTH.search(value))):
+        with_clocks = [(f"{date}{clock}",) for date in _OF_NAMED_MONTHS for clock in _CLOCKS]
+        with_clocks += [(whole,) for whole in _WHOLE]
     for orders in (*with_clocks, *_OTHER_PATTERNS):
         expressions = {pattern: re.compile(time_pattern(pattern)) for pattern in orders}
         fitting = {

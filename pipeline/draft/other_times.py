@@ -1,0 +1,66 @@
+"""Finds times that are not those of a log's rows, such as birthdays, of which a model would read the weekday alone."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ctrpipe.transforms.log.epochs import eight_digits, epoch_seconds
+from ctrpipe.transforms.log.kinds.guess import Guess
+
+# A time that says when something else happened than the row: a log is not divided by it.
+OTHER_TIME = re.compile(
+    r"birth|dob|born|sign_?up|register|regist|joined|release|publish|expir|install|first|last|member|account|update",
+    re.IGNORECASE,
+)
+_BIRTH = re.compile(r"birth|born|(^|_)dob(_|$)", re.IGNORECASE)
+_YEAR = 365 * 86_400.0  # seconds
+_WIDER = 10  # times the span of the rows' own times
+
+
+def other_times(columns: Mapping[str, Sequence[str]], guesses: Mapping[str, Guess]) -> dict[str, Guess]:
+    """Returns the guess that leaves a column out, for each column of times that lie years apart and are not the rows'.
+
+    Those are birthdays, and times that span a year or more: by a name such as `signup`, or beside a column of times
+    that span a tenth of that.
+
+    Args:
+        columns: The values by column.
+        guesses: The kind of each column.
+    """
+    formats = {
+        name: str(guess.settings.get("format", "auto"))
+        for name, guess in guesses.items()
+        if guess.settings.get("kind") == "time"
+    }
+    ends = {name: _ends(columns[name], time_format) for name, time_format in formats.items()}
+    spans = {name: last - first for name, (first, last) in ends.items()}
+    own = min((span for name, span in spans.items() if not OTHER_TIME.search(name)), default=np.inf)
+    return {
+        name: _left_out(name, ends[name])
+        for name, span in spans.items()
+        if _BIRTH.search(name) or (span > _YEAR and (OTHER_TIME.search(name) or span > _WIDER * own))
+    }
+
+
+def _ends(values: Sequence[str], time_format: str) -> tuple[float, float]:
+    """Returns the seconds since 1970 between which 90% of some times lie; 0 and 0 if none can be read."""
+    texts = pa.array([value.encode() for value in values], pa.binary())
+    digits = eight_digits(texts)
+    dates = bool(digits.no_hour) and not digits.no_date
+    seconds = epoch_seconds(texts, time_format, dates)
+    known = seconds[~np.isnan(seconds)]
+    if not len(known):
+        return 0.0, 0.0
+    first, last = np.quantile(known, [0.05, 0.95])
+    return float(first), float(last)
+
+
+def _left_out(name: str, ends: tuple[float, float]) -> Guess:
+    first, last = (int(np.datetime64(int(end), "s").astype("datetime64[Y]").astype(int)) + 1970 for end in ends)
+    of_years = f"of {first}" if first == last else f"of {first} to {last}"
+    told = f"dates {of_years}, which are not the rows' own: a model would read their hour and weekday alone"
+    return Guess(
+        {}, f"{told}, so that they are left out; write the age, such as days before the row, as a number", True
+    )
