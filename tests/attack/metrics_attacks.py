@@ -25,7 +25,7 @@ def invented_models(target: Target) -> list[Measure]:
     before = _page(target)
     if before is None:
         return []
-    _ask_for(target, [_name(number) for number in range(NAMES)])
+    _ask_for(target, [_name(number) for number in range(target.take(NAMES, 300))])
     ask_good(target.rest)
     after = _page(target) or ""
     names = set(_LABEL.findall(after)) - {NAME, ""}

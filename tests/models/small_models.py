@@ -254,7 +254,26 @@ def randomised(name: str, data: FeatureMap | None = None, **changes):
     return model
 
 
-@functools.cache
+def made_once(make: Callable[[str], CTRModel]) -> Callable[[str], CTRModel]:
+    """Makes each model once for all tests of a process; fails a test that gets one that an earlier test has changed."""
+    known: dict[str, tuple[CTRModel, bytes]] = {}
+
+    def weights(model: CTRModel) -> bytes:
+        return b"".join(np.asarray(weight).tobytes() for weight in model.weights)
+
+    @functools.wraps(make)
+    def model_of(name: str) -> CTRModel:
+        if name not in known:
+            made = make(name)
+            known[name] = made, weights(made)
+        model, begun = known[name]
+        assert weights(model) == begun, f"a test changed the weights of {name}, which others read"
+        return model
+
+    return model_of
+
+
+@made_once
 def built(name: str) -> CTRModel:
     """A model with the weights that it begins with, made once for all tests of a process: they only read it."""
     model = create(name, map_of(name), **SMALL[name])
@@ -262,7 +281,7 @@ def built(name: str) -> CTRModel:
     return model
 
 
-@functools.cache
+@made_once
 def unchanged(name: str) -> CTRModel:
     """`randomised(name)`, made once for all tests of a process: they only read it."""
     return randomised(name)

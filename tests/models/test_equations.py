@@ -435,10 +435,10 @@ def two_tasks() -> FeatureMap:
         ("transformer", {"prune": False}),
         ("transformer_pe", {}),
         ("hetero_att", {}),
-        ("hetero_att", {"prune": False}),
+        pytest.param("hetero_att", {"prune": False}, marks=pytest.mark.large),  # as the transformer
         ("hiformer", {}),
         ("hiformer", {"qk_rank": None, "v_rank": None}),
-        ("hiformer", {"qk_rank": None, "prune": False}),
+        pytest.param("hiformer", {"qk_rank": None, "prune": False}, marks=pytest.mark.large),
     ],
 )
 @compares("transformer", "transformer_pe", "hetero_att", "hiformer")

@@ -13,7 +13,6 @@ from ctrpipe.models.explain.integrated_gradients import MOST_STEPS, integrate
 from ctrpipe.models.text.cascading import CascadingNNGBDT
 from ctrpipe.pipeline.explain.gradients import RowGradients
 from tests.models.small_models import (
-    ONE_OF_EACH_KIND,
     SMALL,
     batch_of,
     cases_of,
@@ -124,8 +123,11 @@ def test_the_reference_is_the_model():
         assert linear(model, inputs)[0, 0] == pytest.approx(linear_of(model, weights, dense), abs=1e-4)
 
 
+EVERY_INPUT = ("xdeepfm", "dien", "bert4ctr", "cascading_nn_gbdt")  # columns, histories, a text, trees
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ONE_OF_EACH_KIND)
+@pytest.mark.parametrize("name", cases_of(EVERY_INPUT))
 def test_the_columns_of_every_model_add_up_to_the_difference_of_the_logits(name):
     model = randomised(name)
     if isinstance(model, CascadingNNGBDT):

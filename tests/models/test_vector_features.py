@@ -9,7 +9,7 @@ from ctrpipe.models import FeatureMap, create
 from ctrpipe.models.base.candidates import join_candidates
 from ctrpipe.models.base.feature_map import FeatureMap as Map
 from ctrpipe.models.layers.dense_embedding import DenseEmbedding
-from tests.models.small_models import KINDS, SMALL, WITH_TEXT, batch_of, cases_of, filled, map_of
+from tests.models.small_models import SMALL, WITH_TEXT, batch_of, cases_of, filled, map_of
 
 WIDTHS = (1, 4, 1, 1, 3)
 NAMES = ("x", "v", "y", "z", "w")
@@ -37,7 +37,10 @@ def projected(values: np.ndarray, inputs: np.ndarray) -> np.ndarray:
     return np.concatenate(parts)
 
 
-@pytest.mark.parametrize("name", cases_of((*KINDS, "deepfm"), [name for name in SMALL if "numbert" not in name]))
+IN_MAKE_TEST = ("deepfm", "hiformer", "ple", "bert4ctr")  # crosses, tokens, tasks, a text
+
+
+@pytest.mark.parametrize("name", cases_of(IN_MAKE_TEST, [name for name in SMALL if "numbert" not in name]))
 def test_a_vector_is_one_embedding_or_its_plain_numbers(name):
     """A model that does not embed dense features treats a vector as single numbers.
 

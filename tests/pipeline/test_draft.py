@@ -153,8 +153,14 @@ LOGS = {
 }
 
 
+# What is drafted is the same in every format, which a test below asks.
+DRAFTED_ALIKE = ("csv", "parquet")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", LOGS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.large] * (name in DRAFTED_ALIKE)) for name in LOGS]
+)
 def test_what_init_writes_runs_as_it_is(tmp_path, name):
     runs(config_of(tmp_path, LOGS[name](tmp_path)), tmp_path)
 

@@ -155,7 +155,9 @@ class Page(html.parser.HTMLParser):
         self.texts.append(data)
 
 
-@pytest.mark.parametrize("name", [HOSTILE[0], HOSTILE[1], "".join(HOSTILE)])
+@pytest.mark.parametrize(
+    "name", [*(pytest.param(one, marks=pytest.mark.large) for one in HOSTILE[:2]), "".join(HOSTILE)]
+)
 def test_hostile_names_and_values_are_shown_as_they_are(tmp_path, name):
     data = run_left(tmp_path, name) / "report_data"
     (data / "explanation.json").write_text(json.dumps(explained(name)))
@@ -372,7 +374,10 @@ def test_plots_are_drawn_again_only_where_what_they_show_has_changed(tmp_path):
     assert not {*charts(write_report(tmp_path))[:5]} & {*first}
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[]", b"{}"])
+IN_TEST_ALL = [pytest.param(content, marks=pytest.mark.large) for content in (b"", b"{")]  # no JSON either
+
+
+@pytest.mark.parametrize("content", [*IN_TEST_ALL, b"\xff", b"[]", b"{}"])
 def test_kept_plots_that_are_damaged_are_drawn_again(tmp_path, content):
     data = run_left(tmp_path) / "report_data"
     before = write_report(tmp_path).read_bytes()

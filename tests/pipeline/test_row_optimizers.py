@@ -93,9 +93,16 @@ def check(weights: list, training: Training, steps: int) -> None:
     np.testing.assert_allclose([found[(1, 1)][0, 0], found[(1,)][0]], [kernel, bias], rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("clip", [None, 0.05])
+@pytest.mark.parametrize(
+    ("clip", "adam"),
+    [
+        (None, {}),
+        (0.05, OTHER_ADAM),
+        pytest.param(0.05, {}, marks=pytest.mark.large),
+        pytest.param(None, OTHER_ADAM, marks=pytest.mark.large),
+    ],
+)
 @pytest.mark.parametrize("optimizer", ["adam", "lazy_adam", "rowwise_adagrad"])
-@pytest.mark.parametrize("adam", [{}, OTHER_ADAM], ids=["default", "other"])
 def test_weights_follow_the_documented_update(optimizer, clip, adam):
     training = settings(optimizer, clip, **adam)
     learner = make_learner(MODEL, training, MAP, 1)

@@ -61,7 +61,13 @@ def apart_from_explain(name: str) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "share"),
-    [("fm", 1e-5), ("dcn_v2", 0.05), ("din", 0.08), ("attention_net", 0.3), ("numbert", 0.02)],
+    [
+        ("fm", 1e-5),
+        ("dcn_v2", 0.05),
+        pytest.param("din", 0.08, marks=pytest.mark.large),
+        pytest.param("attention_net", 0.3, marks=pytest.mark.large),
+        ("numbert", 0.02),
+    ],
 )
 def test_they_are_those_of_explain(name, share):
     assert apart_from_explain(name) < share
