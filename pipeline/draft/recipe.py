@@ -125,16 +125,22 @@ def _trees() -> list[str]:
 
 def _network(size: LogSize) -> list[str]:
     """Returns the settings of configs/criteo, or of a model of histories, with the schedule of millions of rows."""
-    batch = 1024 if size.rows < _LARGE_BATCHES else 4096
     return [
         "# `ctrpipe models` lists the others.",
         *(_HISTORIES if size.history else _impressions(size)),
-        "  decay: cosine",
-        f"  batch_size: {batch}",
-        "  evaluations_per_epoch: 4",
-        "  learning_rate: 0.0033  # times linear_rate for the linear part",
-        "  refit: false  # true: trains again from the start, on the validation rows, too, in twice the time",
+        *_long_log(size, "  # times linear_rate for the linear part"),
         "  end_at_base_rate: true  # the mean prediction is the click rate of the training rows",
+    ]
+
+
+def _long_log(size: LogSize, of_rate: str = "") -> list[str]:
+    """Returns the schedule of millions of rows; `of_rate` is a comment on the learning rate."""
+    return [
+        "  decay: cosine",
+        f"  batch_size: {1024 if size.rows < _LARGE_BATCHES else 4096}",
+        "  evaluations_per_epoch: 4",
+        f"  learning_rate: 0.0033{of_rate}",
+        "  refit: false  # true: trains again from the start, on the validation rows, too, in twice the time",
     ]
 
 
@@ -154,18 +160,27 @@ def _impressions(size: LogSize) -> list[str]:
 
 
 def _tasks(size: LogSize) -> list[str]:
-    """Returns a model of several tasks, with batches for the number of rows."""
-    dim, batch = (16, 4096) if size.is_large else (8, 256)
+    """Returns a model of several tasks, with the schedule for the number of rows."""
+    schedule = [
+        "  epochs: 20  # stops earlier where the validation rows get no better",
+        "  batch_size: 256",
+        "  evaluations_per_epoch: 2",
+        "  patience: 4",
+        "  learning_rate: 0.001",
+    ]
+    if size.is_large:
+        schedule = [
+            "  epochs: 1  # of a million rows and more; two take twice the time",
+            "  patience: 4",
+            *_long_log(size),
+        ]
+    dim = 16 if size.is_large else 8
     return [
         "# Experts that the clicks and the number share. `ctrpipe models` lists the others of several tasks.",
         "model:",
         f"  {{name: mmoe, embedding_dim: {dim}, experts: 4, expert_units: 64, hidden_units: [32]}}",
         "training:",
-        "  epochs: 20  # stops earlier where the validation rows get no better",
-        f"  batch_size: {batch}",
-        "  evaluations_per_epoch: 2",
-        "  patience: 4",
-        "  learning_rate: 0.001",
+        *schedule,
         "  start_at_base_rate: true",
     ]
 

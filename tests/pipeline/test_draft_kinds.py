@@ -276,6 +276,15 @@ def test_a_number_as_the_label_is_predicted_beside_the_clicks(tmp_path, sign, pr
     assert f"# watch_time: a number, {np.mean(known):.4g} on average, 14% missing" in text
 
 
+@pytest.mark.parametrize(("count", "batch"), [(2_000_000, 1024), (5_000_000, 4096)])
+def test_a_number_beside_the_clicks_of_a_long_log_is_learned_in_one_epoch(tmp_path, monkeypatch, count, batch):
+    monkeypatch.setattr(page, "count_rows", lambda files, sample: count)
+    values, _, _ = drafted(as_parquet(tmp_path, rows()), label="watch_time")
+    training = RunConfig.model_validate(values).training
+    assert (values["model"]["name"], training.epochs, training.decay) == ("mmoe", 1, "cosine")
+    assert (training.batch_size, training.refit, training.start_at_base_rate) == (batch, False, True)
+
+
 def test_a_name_that_is_no_task_is_made_one(tmp_path):
     log = [{"1. time-seen" if key == "watch_time" else key: value for key, value in row.items()} for row in rows()]
     values, _, _ = drafted(as_parquet(tmp_path, log), label="1. time-seen")
