@@ -804,33 +804,39 @@ def in_parallel(function: Callable[[str], Result], paths: Sequence[str]) -> list
 
 
 def matching(pattern: str) -> list[str]:
-    """Returns the objects and folders that match a glob, in the order of `by_number`.
+    """Returns the objects and folders that match a glob. See `listed`."""
+    return [url for url, _ in listed(pattern)]
+
+
+def listed(pattern: str) -> list[tuple[str, bool]]:
+    """Returns the objects and folders that match a glob, in the order of `by_number`, with whether each is an object.
 
     As in a shell, a name that begins with "." needs a pattern that does.
 
     Raises:
         StoreError: there is no such bucket, or the store refuses the request.
     """
-    found = [pattern.split("://")[0] + "://" + pattern.split("://")[1].partition("/")[0]]
+    found = [(pattern.split("://")[0] + "://" + pattern.split("://")[1].partition("/")[0], False)]
     names = [name for name in _place(pattern).key.split("/") if name]
     for index, name in enumerate(names):
         is_last = index + 1 == len(names)
         if name == "**":
             rest = names[index:]
-            below = [u for root in found for u, _ in objects_below(root) if _matches(u[len(root) + 1 :], rest)]
-            return sorted(dict.fromkeys(below), key=by_number)
+            below = [u for root, _ in found for u, _ in objects_below(root) if _matches(u[len(root) + 1 :], rest)]
+            return [(url, True) for url in sorted(dict.fromkeys(below), key=by_number)]
         if not _MAGIC.search(name):
-            found = [join(url, name) for url in found]
+            found = [(join(url, name), False) for url, _ in found]
             if is_last:
-                found = [url for url in found if is_file(url) or is_folder(url)]
+                kinds = [(url, is_file(url)) for url, _ in found]
+                found = [(url, is_object) for url, is_object in kinds if is_object or is_folder(url)]
             continue
         found = [
-            url
-            for root in found
+            (url, size is not None)
+            for root, _ in found
             for url, size in objects_below(root, recursive=False)
             if (is_last or size is None) and _matches(name_of(url), [name])
         ]
-    return sorted(found, key=by_number)
+    return sorted(found, key=lambda each: by_number(each[0]))
 
 
 def files_below(url: str, pattern: str = "**/*") -> list[str]:

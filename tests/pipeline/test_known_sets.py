@@ -286,9 +286,12 @@ def test_a_run_goes_on_from_a_known_set(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "of_impressions", "of_histories"), [(0, "lightgbm", "plateau"), (45_000_000, "dcn_v2", "cosine")]
+    ("rows", "of_impressions", "of_histories", "batch"),
+    # A sample of 600 rows has epochs of ten steps: of one step, the patience ended before the model had learnt.
+    [(0, "lightgbm", "plateau", 64), (4000, "lightgbm", "plateau", 128), (10**5, "lightgbm", "plateau", 1024)]
+    + [(45_000_000, "dcn_v2", "cosine", 4096)],
 )
-def test_the_model_is_that_of_the_number_of_rows(tmp_path, monkeypatch, rows, of_impressions, of_histories):
+def test_the_model_is_that_of_the_number_of_rows(tmp_path, monkeypatch, rows, of_impressions, of_histories, batch):
     if rows:
         monkeypatch.setattr(registry, "count_rows", lambda files, sample: rows)
     SHAPES["criteo"][1](tmp_path / "criteo")
@@ -296,3 +299,4 @@ def test_the_model_is_that_of_the_number_of_rows(tmp_path, monkeypatch, rows, of
     assert drafted("criteo", tmp_path / "criteo").model.name == of_impressions
     films = drafted("movielens", tmp_path / "movielens")
     assert (films.model.name, films.training.decay) == ("din", of_histories)
+    assert films.training.batch_size == batch

@@ -14,13 +14,14 @@ from ctrpipe.common import stores
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
 from ctrpipe.pipeline.config import check_config
+from ctrpipe.pipeline.draft import recipe
 from ctrpipe.pipeline.replay.days import find_days
 from ctrpipe.transforms.log import files
 from ctrpipe.transforms.log.described_files import describe_file
 from ctrpipe.transforms.log.files import find_files, size_of
 from ctrpipe.transforms.log.ingest import ingest
 from ctrpipe.transforms.log.readers import LogReader, plan
-from ctrpipe.transforms.log.sample import read_sample
+from ctrpipe.transforms.log.sample import LogSample, read_sample
 from ctrpipe.transforms.log.split import SPLITS
 from tests.small_config import SMALL, joined
 
@@ -141,3 +142,20 @@ def test_what_is_not_there_is_one_line(store, path, says):
     with pytest.raises(InputError) as error:
         find_files([f"{store.url}{path}"])
     assert str(error.value).startswith(store.url) and says in str(error.value)
+
+
+def test_a_glob_of_many_objects_is_a_listing_and_a_draft_asks_for_some_sizes(s3, monkeypatch):
+    urls = [f"{s3.url}/logs/{number}.csv" for number in range(12)]
+    for url in urls:
+        stores.write_bytes(url, b"click,ad\n1,7\n0,8\n")
+    stores.write_bytes(f"{s3.url}/logs/inner/x.csv", b"")
+    with faulty(s3.port, Rule()) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
+        assert find_files([f"{s3.url}/logs/*.csv"]) == urls
+        assert find_files([f"{s3.url}/logs/*"]) == urls
+        assert len(proxy.requests()) < 12
+    asked = []
+    monkeypatch.setattr(recipe, "_COUNTED_FILES", 4)
+    monkeypatch.setattr(recipe, "text_size", lambda url: asked.append(url) or 10)
+    sample = LogSample({"format": "csv"}, {"click": ["1"], "ad": ["7"]})
+    assert recipe.count_rows(urls, sample) == 30 and sorted(asked) == [urls[0], urls[3], urls[6], urls[9]]

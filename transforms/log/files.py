@@ -63,13 +63,13 @@ def find_files(patterns: list[str]) -> list[str]:
         if not (is_glob and stores.is_url(pattern)) and is_folder(pattern):
             files += files_of_folder(pattern)
             continue
-        listed = matching(pattern)
-        matches = [name for name, is_one in zip(listed, stores.in_parallel(is_file, listed), strict=True) if is_one]
+        listed = _matching(pattern)
+        matches = [name for name, is_one in listed if is_one]
         if not matches:
             if stores.is_url(pattern):
                 stores.check_bucket(pattern)
             if listed:
-                folder, inside = excerpt(listed[0].rstrip("/")), f"{pattern.rstrip('/')}/*"
+                folder, inside = excerpt(listed[0][0].rstrip("/")), f"{pattern.rstrip('/')}/*"
                 raise InputError(f"{pattern}: matches folders alone, as {folder}; name their files, as in '{inside}'")
             raise InputError(f"{pattern}: {'no file matches' if is_glob else 'no such file'}; check the path")
         files += matches
@@ -101,14 +101,19 @@ def matching(pattern: str) -> list[str]:
     Names that begin with "_", such as the _SUCCESS that Spark writes beside the data, are left out of a glob whose last
     part does not begin so.
     """
-    names = (
-        stores.matching(pattern)
-        if stores.is_url(pattern)
-        else sorted(set(glob.glob(pattern, recursive=True)), key=by_number)
-    )
+    return [name for name, _ in _matching(pattern)]
+
+
+def _matching(pattern: str) -> list[tuple[str, bool]]:
+    """Returns the names of `matching`, with whether each is a file. A store's listing says it of all of them."""
+    if stores.is_url(pattern):
+        names = stores.listed(pattern)
+    else:
+        found = sorted(set(glob.glob(pattern, recursive=True)), key=by_number)
+        names = [(name, pathlib.Path(name).is_file()) for name in found]
     if pattern.rpartition("/")[2].startswith("_"):
         return names
-    return [name for name in names if not name.rstrip("/").rpartition("/")[2].startswith("_")]
+    return [(name, is_one) for name, is_one in names if not name.rstrip("/").rpartition("/")[2].startswith("_")]
 
 
 def files_below(folder: str, pattern: str = "**/*") -> list[str]:

@@ -3,6 +3,7 @@
 A new one is a file of this folder, with a KnownSet that SETS names.
 """
 
+import math
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -24,14 +25,8 @@ from ctrpipe.pipeline.draft.sets.taobao import TAOBAO
 from ctrpipe.transforms.log.sample import read_sample
 
 _RATE = 0.1  # of clicks; it decides nothing but gates, which known sets go without
-_FEW_HISTORIES: dict[str, Any] = {
-    "model": {"name": "din", "embedding_dim": 16, "embedding_stddev": 0.01},
-    "training": {
-        **{"epochs": 20, "batch_size": 1024, "evaluations_per_epoch": 2, "patience": 4},
-        **{"learning_rate": 0.001, "monitor": "auc"},
-    },
-    "evaluation": {"baseline": {"name": "lr"}},
-}
+_FEWEST_IN_BATCH, _MOST_IN_BATCH = 64, 1024  # rows
+_STEPS = 32  # of an epoch, about, where there are fewer rows than fill this many of the largest batches
 SETS: dict[str, KnownSet] = {
     "criteo": CRITEO,
     "criteo_1tb": CRITEO_1TB,
@@ -84,7 +79,28 @@ def _with_settings(values: dict[str, Any]) -> dict[str, Any]:
     has_history = any(feature["kind"] == "sequence" for feature in values["features"])
     columns = sum(len(feature["columns"]) for feature in values["features"])
     size = LogSize(count_rows(paths, read_sample(paths[0])), columns, _RATE, has_history, not openmp_missing())
-    return {**values, **(_FEW_HISTORIES if has_history and not size.is_large else settings(size))}
+    return {**values, **(_few_histories(size.rows) if has_history and not size.is_large else settings(size))}
+
+
+def _few_histories(rows: int) -> dict[str, Any]:
+    """Returns the model, the training and the baseline for less than a million rows with histories.
+
+    An epoch of a few batches would end before the patience of a few evaluations has seen the model learn.
+    """
+    wanted = 2 ** round(math.log2(max(rows, 1) / _STEPS))
+    batch = min(max(round(wanted), _FEWEST_IN_BATCH), _MOST_IN_BATCH)
+    return {
+        "model": {"name": "din", "embedding_dim": 16, "embedding_stddev": 0.01},
+        "training": {
+            "epochs": 20,
+            "batch_size": batch,
+            "evaluations_per_epoch": 2 if batch == _MOST_IN_BATCH else 1,
+            "patience": 4,
+            "learning_rate": 0.001,
+            "monitor": "auc",
+        },
+        "evaluation": {"baseline": {"name": "lr"}},
+    }
 
 
 def _page(head: str, values: dict[str, Any]) -> str:
