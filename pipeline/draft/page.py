@@ -112,6 +112,7 @@ def draft(
     sample, forms = plain_numbers(sample)
     is_whole = len(files) == 1 and sample.rows < ROWS
     _check_counts(path, sample, said)
+    _check_plain(path, forms, [said.label] if said.label else [])
     target = _label(path, sample, said.label)
     _check_plain(path, forms, [target.column, *([target.number.column] if target.number else [])])
     if target.has_gaps:  # rows without a label say nothing about the other columns and the label

@@ -374,3 +374,17 @@ def test_a_history_that_ends_with_the_clicked_item_of_its_row_is_said(tmp_path):
     text, unsure = draft([path])
     assert "shared_with: item_id" in text
     assert [line for line in unsure if line.startswith("seen: item_id of the same row is its last element")]
+
+
+def test_a_label_and_a_weight_of_amounts_are_one_line(tmp_path):
+    path = log(tmp_path, "click,paid,price", site=[f"${number % 9}.50" for number in range(ROWS)])
+    with pytest.raises(InputError, match=r"log.csv: paid: numbers as \$\d.50, and a label or a weight has plain ones"):
+        draft([path], label="paid")
+    values = {
+        "name": "amounts",
+        "data": {"format": "csv", "header": True, "labels": {"ctr": "click"}, "weight": "paid"},
+        "features": [{"kind": "numeric", "columns": ["price"]}],
+        "model": {"name": "lr"},
+    }
+    [line] = check_log(RunConfig.model_validate(values), [path]).errors
+    assert line.startswith("200 of 200 rows are malformed") and "found '$0.50'" in line
