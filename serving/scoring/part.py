@@ -117,7 +117,10 @@ def score_part(
                 if (made := fresh / f"part.{suffix}").exists():
                     made.replace(folder / f"{part.name}.{suffix}")
     except OSError as error:
-        raise InputError(f"{folder}: the result cannot be written ({error.strerror or error})") from error
+        raise InputError(
+            f"{folder}: the result cannot be written ({error.strerror or error}); free some space, or choose another "
+            "--output"
+        ) from error
 
 
 def _write(

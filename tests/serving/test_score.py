@@ -1,6 +1,7 @@
 """Batch scoring against probabilities worked out by hand, on every kind of log, and what it leaves when it fails."""
 
 import dataclasses
+import errno
 import gzip
 import json
 import os
@@ -566,3 +567,13 @@ def test_scores_that_are_not_finite_are_null_counted_and_exit_1(models, tmp_path
     )
     with pytest.raises(InputError, match=rf"the score of ctr for {log}:{odd[0] + 2} is not a finite number"):
         read_scoring(tmp_path / "out", config)
+
+
+def test_a_full_disk_is_said_with_what_to_do(tmp_path, monkeypatch):
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(score_part, "_write", full)
+    only = score_folder.ScoredPart(None, 0, 1)
+    with pytest.raises(InputError, match=r"\(No space left on device\); free some space, or choose another --output$"):
+        score_part.score_part(None, only, tmp_path)
