@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ctrpipe.common.command_lines import command_name
+from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_text
 from ctrpipe.common.hooks import GATE
+from ctrpipe.common.progress import announce
 from ctrpipe.common.stores import is_url
 from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.config.evaluation import Gates
@@ -24,21 +26,25 @@ _OTHER_KINDS = ("drift", "change", "slice", GATE)  # of gates that are no limit 
 def write_request(config: RunConfig, files: Sequence[str], output: pathlib.Path) -> None:
     """Writes the first good row of a run's log to OUTPUT/request.json, as the body of a predict request.
 
+    The model is pushed by then: a log that is no longer there, or no longer the same, costs the request alone.
+
     Args:
         config: The run's configuration, as `RunConfig.placed` returns it.
         files: The log's files.
         output: The run's folder.
-
-    Raises:
-        InputError: a file cannot be read.
     """
     reader = LogReader(config.log_spec, labels=False)
-    for path in files:
-        for batch in reader.read(path):
-            if batch.rows.num_rows:
-                row = raw_arrays(batch.rows.slice(0, 1), config.log_spec)
-                write_text(output / REQUEST, predict_body("serving_raw", row).decode())
-                return
+    try:
+        batches = (batch for path in files for batch in reader.read(path))
+        rows = next((batch.rows for batch in batches if batch.rows.num_rows), None)
+    except InputError as error:
+        announce(f"{error}; the run has read its rows before, and {REQUEST} is not written")
+        (output / REQUEST).unlink(missing_ok=True)
+        return
+    if rows is not None:
+        write_text(
+            output / REQUEST, predict_body("serving_raw", raw_arrays(rows.slice(0, 1), config.log_spec)).decode()
+        )
 
 
 def after_push(

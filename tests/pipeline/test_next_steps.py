@@ -43,6 +43,17 @@ def test_a_log_without_a_good_row_has_no_request(tmp_path):
     assert [command[1] for command in commands] == ["serve", "predict", "explain", "score", "report"]
 
 
+@pytest.mark.parametrize("left", [None, "other,columns\n1,2\n"])
+def test_a_log_that_is_gone_after_the_push_costs_the_request_alone(tmp_path, capsys, left):
+    (tmp_path / REQUEST).write_text("of an earlier run")
+    if left:
+        (tmp_path / "log.csv").write_text(left)
+    write_request(config(), [str(tmp_path / "log.csv")], tmp_path)
+    assert not (tmp_path / REQUEST).exists()
+    said = capsys.readouterr()
+    assert f"the run has read its rows before, and {REQUEST} is not written" in said.out + said.err
+
+
 @pytest.mark.parametrize("model", ["lr", "mine:Own"])
 def test_the_commands_after_a_run_name_its_model_and_its_log(tmp_path, model):
     (tmp_path / REQUEST).write_text("{}")
