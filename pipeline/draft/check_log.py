@@ -173,9 +173,7 @@ def _check_files(config: RunConfig, patterns: Sequence[str], findings: Findings,
             _check_rows(config, reader, files, findings)
             if is_whole_log:
                 findings.notes += [*_same_files(files), *footers(config.data, files)]
-                if (
-                    findings.rows or not findings.rejected
-                ):  # of malformed rows alone, what is wrong with the splits follows
+                if findings.rows or not findings.rejected:  # a log of malformed rows alone has no splits
                     _check_splits(config, files, findings)
         except InputError as error:
             findings.errors.append(str(error))

@@ -34,7 +34,7 @@ from ctrpipe.pipeline.evaluation.further import further_metrics
 from ctrpipe.pipeline.replay.days import Day
 from ctrpipe.pipeline.run.inputs import LATEST
 from ctrpipe.pipeline.run.trained_model import find_model
-from ctrpipe.transforms.log.files import size_of
+from ctrpipe.transforms.log.described_files import describe_files
 
 Policy = Literal["retrain", "warm", "frozen"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
@@ -87,11 +87,18 @@ class ReplayPlan:
                 f"--window {self.window}: {len(self.days)} days leave none to score; give more days or a smaller window"
             )
 
-    @property
-    def identity(self) -> str:
-        """A hash of everything that decides a seed's results. Excludes the policies: each has its own results."""
-        files = [(file, size_of(file)) for day in self.days for file in day.files]
-        return fingerprint(self.config, files, self.window, list(self.warm_settings))
+    def contents(self) -> dict[str, str]:
+        """Reads the log once, and returns the SHA-256 of each file by its path."""
+        files = describe_files([file for day in self.days for file in day.files])
+        return {file["path"]: file["sha256"] for file in files}
+
+    def identity(self, contents: dict[str, str]) -> str:
+        """Returns a hash of everything that decides a seed's results, but for the policies: each has its own results.
+
+        Args:
+            contents: The result of `contents`, which is that of all seeds.
+        """
+        return fingerprint(self.config, list(contents.items()), self.window, list(self.warm_settings))
 
 
 def policies_of(names: Sequence[str]) -> tuple[Policy, ...]:
@@ -120,23 +127,23 @@ def run_replay(plan: ReplayPlan, output: pathlib.Path) -> list[dict[str, Any]]:
     """
     check_output(output)
     with one_run_at_a_time(output):
-        results = []
+        results, contents = [], plan.contents()
         for seed in range(plan.config.seed, plan.config.seed + plan.seeds):
             of_seed = dataclasses.replace(plan, config=plan.config.model_copy(update={"seed": seed}))
             folder = output / f"seed={seed}"
             folder.mkdir(exist_ok=True)
-            _check_folder(of_seed, folder)
+            _check_folder(of_seed, contents, folder)
             for last in range(plan.window - 1, len(plan.days) - 1):
                 of_policies = [_result(of_seed, policy, last, folder) for policy in plan.policies]
                 results += [{"seed": seed, **result} for result in of_policies]
         return results
 
 
-def _check_folder(plan: ReplayPlan, output: pathlib.Path) -> None:
+def _check_folder(plan: ReplayPlan, contents: dict[str, str], output: pathlib.Path) -> None:
     """Writes the folder's identity and the training configuration, or compares the identity with the stored one."""
-    path = output / _MADE_FROM
+    path, identity = output / _MADE_FROM, plan.identity(contents)
     if path.exists():
-        if json.loads(path.read_text()) != plan.identity:
+        if json.loads(path.read_text()) != identity:
             raise InputError(
                 f"{output}: holds another replay, of another configuration, window or log; choose another --output"
             )
@@ -148,7 +155,7 @@ def _check_folder(plan: ReplayPlan, output: pathlib.Path) -> None:
     evaluation = plan.config.evaluation.model_copy(update={"baseline": None, "seeds": 1})
     settings = plan.config.model_copy(update={"training": training, "evaluation": evaluation}).model_dump(mode="json")
     (output / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
-    write_json(path, plan.identity)
+    write_json(path, identity)
 
 
 def _result(plan: ReplayPlan, policy: Policy, last: int, output: pathlib.Path) -> dict[str, Any]:

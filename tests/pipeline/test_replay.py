@@ -102,6 +102,16 @@ def test_what_is_there_is_not_done_again_and_another_policy_may_come_later(days,
         run_replay(plan_of(days, window=2), tmp_path / "out")
 
 
+def test_a_log_of_other_rows_and_the_same_size_is_another_replay(days, calls, tmp_path):
+    run_replay(plan_of(days, policies=("frozen",)), tmp_path / "out")
+    log = tmp_path / "logs" / NAMES[1] / "log.tsv"
+    log.touch()
+    run_replay(plan_of(days, policies=("frozen",)), tmp_path / "out")
+    log.write_text(log.read_text()[::-1])
+    with pytest.raises(InputError, match="holds another replay, of another configuration, window or log"):
+        run_replay(plan_of(days, policies=("frozen",)), tmp_path / "out")
+
+
 def test_a_training_that_was_interrupted_costs_what_a_whole_one_does(days, calls, tmp_path, monkeypatch):
     """The rest of a training is cheaper: it would pass for the cost of retraining on that day."""
     run = tmp_path / "out" / "seed=1" / "runs" / "first" / NAMES[2]
