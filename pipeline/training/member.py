@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.common.libraries import hide_tensorflow, import_keras, load_tensorflow
+from ctrpipe.common.libraries import hide_tensorflow, load_tensorflow
 from ctrpipe.pipeline.training.cluster import read_cluster
 from ctrpipe.pipeline.training.process import ENDED, JOINED, LOST, mistake_message
 from ctrpipe.pipeline.training.worker import exit_with_parent
@@ -31,12 +31,9 @@ def main(folder: pathlib.Path | None) -> None:
     def write(message: dict[str, Any]) -> None:
         print(json.dumps(message), flush=True)
 
-    on_jax = os.environ["KERAS_BACKEND"] == "jax"
-    connect, disconnect, is_lost = _of_jax() if on_jax else _of_tensorflow()
+    connect, disconnect, is_lost = _of_jax() if os.environ["KERAS_BACKEND"] == "jax" else _of_tensorflow()
     try:
         from_chief = connect()
-        if on_jax:
-            import_keras()
         # Lazy: Keras takes 4 s, and the hosts connect before it is imported.
         from ctrpipe.pipeline.training.handover import run_shared_job
 
