@@ -59,9 +59,9 @@ def check(kind: str, name: str) -> None:
 
 @functools.cache
 def _places(kind: str, name: str) -> dict[str, str]:
-    """Returns the places of the hooks of a name, as `module:attribute`, with the package that each is of."""
+    """Returns the places of the hooks of a name, as `module:attribute`, with the package that each is of, in order."""
     points = importlib.metadata.entry_points(group=f"ctrpipe.{kind}", name=name)
-    return {point.value: point.dist.name if point.dist else "a package" for point in points}
+    return dict(sorted((point.value, point.dist.name if point.dist else "a package") for point in points))
 
 
 def load(kind: str, name: str) -> Any:
