@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import random
 import re
 import signal
 import socket
@@ -40,11 +41,14 @@ def files(tmp_path_factory):
 
 
 def free_addresses(count: int) -> list[str]:
-    with contextlib.ExitStack() as stack:
-        opened = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in opened:
-            each.bind(("127.0.0.1", 0))
-        return [f"127.0.0.1:{each.getsockname()[1]}" for each in opened]
+    """Of ports that the system gives to no connection of another test, before a worker binds its own seconds later."""
+    found: list[str] = []
+    while len(found) < count:
+        port = random.SystemRandom().randrange(20_000, 32_768)
+        with contextlib.suppress(OSError), socket.socket() as each:
+            each.bind(("127.0.0.1", port))
+            found.append(f"127.0.0.1:{port}")
+    return found
 
 
 def config_of(addresses: list[str], index: int) -> str:
