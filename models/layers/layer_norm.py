@@ -19,7 +19,8 @@ class LayerNorm(keras.layers.LayerNormalization):
     them, and computes as Keras does.
 
     Args:
-        **kwargs: Options of keras.layers.LayerNormalization, without `axis`.
+        **kwargs: Options of keras.layers.LayerNormalization, with `axis`, `center`, `scale` and `rms_scaling` as they
+            are by default.
 
     Example:
         >>> ops.shape(LayerNorm(epsilon=1e-6)(keras.random.normal((2, 6, 4))))

@@ -26,9 +26,9 @@ from ctrpipe.pipeline.training.learner import Batch, split_weight
 MOST_ITERATIONS = 2000
 DECREASE, SLOPE = 1e-10, 1e-7  # relative decrease of the mean loss in a step, and its steepest slope, that end a fit
 COARSE = 1e-7  # the decrease that ends a fit in a search
-# The decrease that ends a fit to MANY rows or more: there it is a third of a nat of all rows together, which is less
-# than chance makes. On 800,000 rows of a generated log, the search and the last fit take half the time, and the AUC of
-# the validation rows changes by less than 0.00005.
+# The decrease that ends a fit to MANY rows or more. On 800,000 rows it is a third of a nat of all rows together, less
+# than chance makes: on such a generated log the search and the last fit take half the time, and the AUC of the
+# validation rows changes by less than 0.00005.
 OF_MANY, MANY = 1e-6, 1 << 18
 FOLDS = 5  # of cross-validation
 _MIXER, _MIXED_BITS = np.uint64(0x9E3779B97F4A7C15), np.uint64(40)  # Fibonacci hashing of a row's number

@@ -35,7 +35,7 @@ def test_values_and_gradients_are_keras_own(dtype: str, most: float) -> None:
 
 
 def test_large_numbers_that_differ_little_are_normalised() -> None:
-    """The deviations are taken before the scaling: numbers around 10,000 keep their differences."""
+    """The variance is the mean of squared deviations; the mean square less the squared mean would lose it here."""
     layer = LayerNorm(epsilon=1e-6)
     found = layer(INPUTS + 1e4)
     centred = INPUTS.astype(np.float64) - INPUTS.mean(axis=-1, keepdims=True)

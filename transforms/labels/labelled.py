@@ -27,6 +27,11 @@ LOG, DEAD_LETTER, REJECTS, SUMMARY = "log", "dead_letter", "rejects.jsonl", "sum
 _LABEL = "label"  # name of the label column if the labels have none
 
 
+def rejects_beside(log: str) -> pathlib.Path:
+    """Returns the file of the malformed rows of a prepared log, given the glob of its files."""
+    return pathlib.Path(log).parents[1] / DEAD_LETTER / REJECTS
+
+
 @dataclasses.dataclass(frozen=True)
 class Labelled:
     """The result of a join.

@@ -36,6 +36,7 @@ from ctrpipe.transforms.labels.labelled import (
     TextFiles,
     brought_columns,
     once_by_key,
+    rejects_beside,
 )
 from ctrpipe.transforms.labels.moments import Moments, moments_of, with_moments
 from ctrpipe.transforms.log.payload import PayloadWriter
@@ -130,12 +131,11 @@ def join_late_labels(
 
 def summary_of(counts: LateLabels, delay: LabelDelay) -> list[str]:
     """Returns a summary of a join, as lines of text."""
-    rejects = pathlib.Path(counts.log).parents[1] / DEAD_LETTER / REJECTS
     lines = [
         f"{counts.rows:,} rows, {counts.positives:,} with a label in time; labels are known until {counts.until}",
         f"{counts.pending:,} rows have not had {delay.delay} by then and are left out, {counts.early:,} of them with a "
         f"label; {counts.late:,} labels came later than {delay.delay} and do not count",
-        f"{counts.unused:,} labels of no row; {counts.rejected:,} malformed rows in {rejects}",
+        f"{counts.unused:,} labels of no row; {counts.rejected:,} malformed rows in {rejects_beside(counts.log)}",
     ]
     if counts.repeated:
         lines.insert(1, f"{counts.repeated:,} rows are positives beside the negatives that they were until then")

@@ -16,7 +16,7 @@ from ctrpipe.common.machine_memory import memory_limit
 from ctrpipe.common.output_folder import check_output, one_run_at_a_time
 from ctrpipe.common.printable import excerpt
 from ctrpipe.common.processes import cores
-from ctrpipe.transforms.labels.labelled import DEAD_LETTER, LOG, REJECTS, SUMMARY, Letters, TextFiles
+from ctrpipe.transforms.labels.labelled import DEAD_LETTER, LOG, REJECTS, SUMMARY, Letters, TextFiles, rejects_beside
 from ctrpipe.transforms.labels.moments import with_moments
 from ctrpipe.transforms.log.batches import LogBatch
 from ctrpipe.transforms.log.payload import PayloadWriter
@@ -114,8 +114,7 @@ def summary_of(joined: Joined) -> list[str]:
     """Returns a summary of a join, as lines of text."""
     lines = [f"{joined.rows:,} rows with {', '.join(joined.columns)}"]
     lines += [f"{count:,} of them have no partner in {path}" for path, count in joined.unmatched.items()]
-    rejects = pathlib.Path(joined.log).parents[1] / DEAD_LETTER / REJECTS
-    return [*lines, f"{joined.rejected:,} malformed rows in {rejects}"]
+    return [*lines, f"{joined.rejected:,} malformed rows in {rejects_beside(joined.log)}"]
 
 
 # Sides ---------------------------------------------------------------------------------------------------------------
