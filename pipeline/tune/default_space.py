@@ -34,6 +34,8 @@ OPTIONS: dict[str, Values] = {
 TEXT_OPTIONS: dict[str, Values] = {
     key: OPTIONS[key] for key in ("embedding_dropout", "hidden_units", "dropout", "trees")
 }
+_SECOND_UNITS: Values = [[32], [64, 32], [200, 100]]
+_NORMALISED: dict[str, Values] = {"normalises": [True, False]}
 _TOKENS: dict[str, Values] = {
     "embedding_dim": [32, 64, 128],
     "hidden_units": [[64], [128], [256]],
@@ -50,6 +52,39 @@ MODELS: dict[str, dict[str, Values]] = {
     "din": {"attention_hidden_units": [[40, 20], [80, 40]]},
     "sequence_transformer": {"width": [16, 32, 64], "ffn_dim": [64, 128, 256]},
     "autoint": {"deep_units": [[], *_UNITS], "hidden_units": [[]]},
+    "fibinet": {"bilinear": ["all", "each", "interaction"]},
+    "mask_net": {
+        "structure": ["serial", "parallel"],
+        "hidden_units": [[64, 64], [64, 64, 64], [200, 100]],
+        **_NORMALISED,
+    },
+    "edcn": {"bridge": ["product", "sum", "concat", "attention"]},
+    "final_mlp": {"second_units": _SECOND_UNITS, "second_dropout": _DROPOUT},
+    "final_net": {"second_units": _SECOND_UNITS, "second_dropout": _DROPOUT, "normalization": ["batch", "none"]},
+    "gdcn": {"structure": ["parallel", "stacked"]},
+    "fcn": {
+        "exponential_layers": [1, 2, 3],
+        "linear_layers": [1, 2, 3],
+        "exponential_dropout": _DROPOUT,
+        "linear_dropout": _DROPOUT,
+        **_NORMALISED,
+    },
+    "wukong": {"products": [4, 8, 16], "compressed": [4, 8, 16], "hidden_units": [[32], [64, 32]], **_NORMALISED},
+    "qnn": {"products": [1, 2, 4], "normalization": ["batch", "layer", "none"]},
+    # Widths that every number of tokens divides.
+    "rank_mixer": {
+        "tokens": [4, 8, 16],
+        "token_dim": [16, 32, 64],
+        "ffn_dim": [32, 64, 128],
+        "hidden_units": [[], [64, 32]],
+    },
+    "pepnet": {"gate_units": [16, 32, 64]},
+    "ppnet": {"gate_units": [16, 32, 64]},
+    "bst": {"ffn_dim": [32, 64, 128]},
+    "dien": {"units": [16, 32, 64]},
+    "hstu": {"width": [16, 32, 64]},
+    "one_trans": {"width": [16, 32, 64], "ffn_dim": [32, 64, 128]},
+    "sim": {"search_units": [8, 16, 32], "key_dim": [8, 16, 32]},
 }
 # Of `lightgbm`, which has no steps: the validation rows choose the number of trees and the regression's penalty.
 TREES: dict[str, Values] = {
@@ -63,6 +98,9 @@ TREES: dict[str, Values] = {
 
 def default_space(config: RunConfig) -> dict[str, Values]:
     """Returns the keys of the configuration that `ctrpipe tune` searches by default for its model, with their values.
+
+    The configuration's own values are among them, so that the first trial is the configuration as it stands. The one
+    exception is a penalty of 0, which a logarithmic range cannot hold.
 
     Raises:
         ValueError: there is no such model.
@@ -82,7 +120,33 @@ def default_space(config: RunConfig) -> dict[str, Values]:
     if not model.needs_text:
         space |= _penalties(config)
     space |= {f"model.{key}": values for key, values in chosen.items() if key in options and values != [[]]}
-    return space
+    return {key: _with_own(values, own_value(config, key)) for key, values in space.items()}
+
+
+def own_value(config: RunConfig, key: str) -> Any:
+    """Returns a key's value in the configuration, or its default. None if it has neither."""
+    section, *parts = key.split(".")
+    place: Any = config.training.model_dump(mode="json")
+    if section == "model":
+        place = {**model_class(config.model.name).options(), **config.model.hyperparameters}
+    for part in parts:
+        if not isinstance(place, dict) or part not in place:
+            return None
+        place = place[part]
+    return list(place) if isinstance(place, tuple) else place
+
+
+def _with_own(values: Values, own: Any) -> Values:
+    """Returns the values with the configuration's own: a longer list, or a wider range."""
+    if own is None:
+        return values
+    if not isinstance(values, SearchRange):
+        return values if own in values else [own, *values]
+    low, high = values.ends
+    if low <= own <= high or (values.log and own <= 0):
+        return values
+    ends = [min(low, own), max(high, own)]
+    return SearchRange(log=ends) if values.log else SearchRange(linear=ends)
 
 
 def _penalties(config: RunConfig) -> dict[str, Values]:

@@ -9,11 +9,10 @@ from typing import Any
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.models.base.registry import model_class
 from ctrpipe.pipeline.config import RunConfig, SearchRange, as_settings, check_config
 from ctrpipe.pipeline.run.run import check_options
 from ctrpipe.pipeline.sweep.plan import VARIABLE, value_text
-from ctrpipe.pipeline.tune.default_space import Values, default_space
+from ctrpipe.pipeline.tune.default_space import Values, default_space, own_value
 
 FIXED = {
     "model.name": "tune one model at a time, each with the same budget",
@@ -65,7 +64,7 @@ class Space:
         """Returns the configuration's own values as Optuna's parameters, as far as they are in the space."""
         parameters = {}
         for key, distribution in self.distributions.items():
-            value = _present(self.base, key)
+            value = own_value(self.base, key)
             parameter = value if isinstance(self.values[key], SearchRange) else _label(value)
             if not isinstance(distribution, CategoricalDistribution):
                 low, high = distribution.low, distribution.high  # type: ignore[attr-defined]
@@ -130,7 +129,7 @@ def _distribution(key: str, values: Values, base: RunConfig, path: pathlib.Path)
             raise InputError(f"{path}: search: {key}: a value comes twice; remove one of them")
         return CategoricalDistribution(labels)
     low, high = values.ends
-    present = _present(base, key)
+    present = own_value(base, key)
     if isinstance(present, bool | str | list | tuple):
         raise InputError(f"{path}: search: {key} takes no numbers of a range; give a list of values")
     if isinstance(present, int):
@@ -140,26 +139,9 @@ def _distribution(key: str, values: Values, base: RunConfig, path: pathlib.Path)
     return FloatDistribution(low, high, log=values.log is not None)
 
 
-def _present(config: RunConfig, key: str) -> Any:
-    """Returns a key's value in the configuration, or its default. None if it has neither."""
-    section, *parts = key.split(".")
-    place: Any = config.training.model_dump(mode="json")
-    if section == "model":
-        place = {**model_class(config.model.name).options(), **config.model.hyperparameters}
-    for part in parts:
-        if not isinstance(place, dict) or part not in place:
-            return None
-        place = place[part]
-    return place
-
-
 def _label(value: Any) -> Any:
     """Returns a value as a choice for Optuna, which stores only plain types."""
-    return value if isinstance(value, bool | int | float | str) else value_text(_plain(value))
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+    return value if isinstance(value, bool | int | float | str) else value_text(value)
 
 
 def _count(distribution: BaseDistribution) -> float:

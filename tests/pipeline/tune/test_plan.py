@@ -160,7 +160,8 @@ def test_every_model_has_a_space_of_its_own(tmp_path, model):
         assert "training.learning_rate" not in plan.space.values and "model.rate" in plan.space.values
         return
     rates = plan.space.values["training.learning_rate"]
-    assert rates.log == ([1e-5, 1e-3] if model_needs_text(model) else [1e-4, 3e-2])
+    # CONFIG's learning rate is .01: above the range of encoders, so it is widened.
+    assert rates.log == ([1e-5, 1e-2] if model_needs_text(model) else [1e-4, 3e-2])
     assert ("training.table_l2" in plan.space.values) == (not model_needs_text(model))
     if model in ("lr", "fm", "ffm") or model_needs_text(model):  # no network, or a text's
         assert "training.network_l2" not in plan.space.values
@@ -216,6 +217,26 @@ def test_the_ends_of_a_model_s_space_can_be_built(tmp_path, model):
             key: value if isinstance(value, int | float) else label(plan, key, end) for key, value in settings.items()
         }
         assert why_impossible(plan.space.config(parameters).model, plan.space.base) == ""
+
+
+@pytest.mark.parametrize(
+    ("model", "training"),
+    [
+        (
+            {"name": "mlp", "embedding_dim": 12, "hidden_units": [8], "dropout": 0.6},
+            {"learning_rate": 0.1, "table_l2": 0.03},
+        ),
+        ({"name": "fcn", "embedding_dim": 4, "exponential_layers": 5, "linear_layers": 5, "linear_dropout": 0.7}, {}),
+    ],
+)
+def test_a_default_space_holds_the_configuration_s_own_values(tmp_path, model, training):
+    training = {**CONFIG["training"], "network_l2": 1e-5, "table_l2": 1e-5, **training}
+    plan = small_plan(tmp_path, model=model, training=training, search=None)
+    own = plan.space.own_parameters()
+    assert set(own) == set(plan.space.distributions)
+    stated = {f"model.{key}": value for key, value in model.items() if key != "name"}
+    stated |= {f"training.{key}": training[key] for key in ("learning_rate", "table_l2")}
+    assert plan.space.settings(own).items() >= stated.items()
 
 
 def label(plan, key, end):
