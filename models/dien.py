@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import WEIGHT, FeatureMap
 from ctrpipe.models.base.history_model import History, HistoryModel
 from ctrpipe.models.base.tensors import Inputs, Tensor
 from ctrpipe.models.layers.interest_evolution import InterestEvolution
@@ -53,6 +53,7 @@ class DIEN(HistoryModel):
     """
 
     shares_history = True
+    reads_labels = True  # for the weights
 
     def __init__(
         self,
@@ -81,16 +82,17 @@ class DIEN(HistoryModel):
             output, interests = layer(history.candidate, history.items, history.is_item, return_interests=True)
             evolved.append(output)
             if training and self.auxiliary_weight and history.items.shape[1] > 1:
-                self.add_loss(self.auxiliary_weight * auxiliary_loss(interests, history))
+                self.add_loss(self.auxiliary_weight * auxiliary_loss(interests, history, inputs.get(WEIGHT)))
         return self.tower(self.beside(evolved, of_fields, inputs), training=training)
 
 
-def auxiliary_loss(interests: Tensor, history: History) -> Tensor:
+def auxiliary_loss(interests: Tensor, history: History, weights: Tensor | None = None) -> Tensor:
     """Returns the auxiliary loss of DIEN, a float32 scalar: how poorly the interests predict the next item.
 
     Args:
         interests: Interests h, (batch_size, length, width).
         history: The history that the interests were computed from.
+        weights: How often each row counts, (batch_size, 1); None: once.
     """
     length = interests.shape[1]
     count = ops.maximum(ops.sum(ops.cast(history.is_item, "int32"), axis=1), 1)
@@ -103,4 +105,9 @@ def auxiliary_loss(interests: Tensor, history: History) -> Tensor:
     next_score = ops.cast(ops.sum(before * history.items[:, 1:], axis=2), "float32")
     other_score = ops.cast(ops.sum(before * other_items[:, 1:], axis=2), "float32")
     losses = counts * (ops.softplus(-next_score) + ops.softplus(other_score))
-    return ops.mean(ops.sum(losses, axis=1) / ops.maximum(ops.sum(counts, axis=1), 1.0))
+    of_rows = ops.sum(losses, axis=1) / ops.maximum(ops.sum(counts, axis=1), 1.0)
+    if weights is None:
+        return ops.mean(of_rows)
+    weights = ops.cast(weights, "float32")[:, 0]
+    total = ops.sum(weights)
+    return ops.sum(of_rows * weights) / ops.where(total > 0, total, 1.0)

@@ -405,6 +405,10 @@ def test_an_interest_is_to_tell_the_next_item_from_one_of_the_next_row():
     # another item. The second row stands beside one without items, the third has none, the fourth beside the first.
     of_last_row = (pair(3, 1, (0, 1)) + pair(3, 2, (0, 2))) / 2
     assert float(found) == pytest.approx((pair(0, 3, (1, 1)) + of_last_row) / 4, rel=1e-5)
+    weights = np.array([[2], [1], [1], [0]], np.float32)
+    history = History(items[:, 0], items, ids, ids > 0, ids == 3)
+    assert float(auxiliary_loss(interests, history, weights)) == pytest.approx(2 * pair(0, 3, (1, 1)) / 4, rel=1e-5)
+    assert float(auxiliary_loss(interests, history, 0 * weights)) == 0
 
 
 @pytest.mark.slow
@@ -418,6 +422,17 @@ def test_the_auxiliary_loss_is_added_in_training_alone():
         model(inputs, training=True)
         losses[weight] = float(sum(model.losses))
     assert losses[0.0] == 0 < losses[1.0] == pytest.approx(losses[2.0] / 2, rel=1e-6)
+
+
+def test_the_auxiliary_loss_weighs_the_rows():
+    model, inputs = randomised("dien"), history_batch()
+    assert model.reads_labels  # a training step gives the weights only then
+    weights = np.arange(len(inputs["ids"]), dtype=np.float32)[:, None]
+    losses = []
+    for given in ({}, {"weight": np.ones_like(weights)}, {"weight": weights}):
+        model({**inputs, **given}, training=True)
+        losses.append(float(sum(model.losses)))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6) and losses[2] != pytest.approx(losses[0], rel=1e-3)
 
 
 SEARCHES = [{}, {"search": "hard", "category": "kinds"}, {"search": "hash"}, {"search": "attention"}]
