@@ -12,12 +12,15 @@ import pathlib
 import resource
 import sys
 
+from ctrpipe.common.code_version import stage_version
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.exit_codes import MISTAKE
 from ctrpipe.common.files import write_json
 from ctrpipe.common.fingerprints import fingerprint
 from ctrpipe.common.output_folder import check_output, one_run_at_a_time
+from ctrpipe.models.base.registry import source_of
 from ctrpipe.pipeline.config import RunConfig, load_config
+from ctrpipe.pipeline.training.code import TRAINING
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +50,8 @@ def key_of(config: RunConfig, seed: int) -> str:
     """Returns the name of a training's result: equal for trainings that give the same model."""
     files = [pathlib.Path(path) for path in (*config.data.paths, *_held(config))]
     sizes = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
-    parts = config.log_spec, config.events, config.model, config.training
+    code = stage_version(*TRAINING, "ctrpipe.pipeline.sweep.measure"), source_of(config.model.name)
+    parts = config.log_spec, config.events, config.model, config.training, config.evaluation.group_weight, *code
     return f"{config.model.name}-{seed}-{fingerprint(*parts, sizes, seed)}"
 
 
@@ -65,7 +69,7 @@ def train(job: Job) -> None:
     from ctrpipe.pipeline.run.prepared import joined
     from ctrpipe.pipeline.run.run import transform
     from ctrpipe.pipeline.sweep.plan import Point, SweepPlan
-    from ctrpipe.pipeline.sweep.sweep import run_sweep
+    from ctrpipe.pipeline.sweep.run import run_sweep
     from ctrpipe.pipeline.training.data import count_rows
 
     config = load_config(pathlib.Path(job.path), tuple(job.settings)).model_copy(update={"seed": job.seed})

@@ -58,7 +58,8 @@ class RunInputs:
         parts = (config.log_spec, settings, config.seed, model, self.data_fingerprint, self.checkpoints)
         begins_with = self.parent.fingerprint if self.parent and model == config.model else ""
         losses = [hooks.version("losses", name) for name in settings.hook_losses]
-        code = [source_of(model.name), begins_with, *losses, *_transforms_of_hooks(config)]
+        stops_by = config.evaluation.group_weight if settings.monitor == "gauc" else ""
+        code = [source_of(model.name), begins_with, stops_by, *losses, *_transforms_of_hooks(config)]
         return fingerprint(*parts, stage_version(*TRAINING), *filter(None, code))
 
     def version_fingerprint(self, config: RunConfig, model: Model, training: Training | None = None) -> str:

@@ -111,7 +111,8 @@ def results(
 def _run(plan: SweepPlan, point: Point, index: int, log: TransformedLog) -> Run:
     config = point.config.model_copy(update={"seed": plan.base.seed + index})
     training = log.inputs.training_fingerprint(config, config.model)
-    key = fingerprint(training, plan.latency, config.evaluation.tail, stage_version("ctrpipe.pipeline.sweep.measure"))
+    measured = plan.latency, config.evaluation.tail, config.evaluation.group_weight
+    key = fingerprint(training, *measured, stage_version("ctrpipe.pipeline.sweep.measure"))
     return Run(point, config, f"{config.model.name}-{key}")
 
 

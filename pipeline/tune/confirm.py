@@ -103,7 +103,8 @@ def confirm(plan: TunePlan, study: Study, log: TransformedLog, output: pathlib.P
 def _training(side: str, config: RunConfig, index: int, log: TransformedLog) -> _Training:
     config = config.model_copy(update={"seed": config.seed + 1 + index})  # the search has seen the first seed
     code = stage_version(*TRAINING, "ctrpipe.pipeline.sweep.measure")
-    key = fingerprint(log.inputs.training_fingerprint(config, config.model), code)
+    by = config.evaluation.group_weight
+    key = fingerprint(log.inputs.training_fingerprint(config, config.model), by, code)
     return _Training(side, config, f"{side}-{key}")
 
 

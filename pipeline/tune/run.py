@@ -79,7 +79,9 @@ def identity(plan: TunePlan, base: RunConfig, paths: list[str], output: pathlib.
     return {
         "log": inputs.data_fingerprint,
         "code": fingerprint(stage_version(*TRAINING, "ctrpipe.pipeline.tune.trial"), source_of(base.model.name)),
-        "configuration": fingerprint(base.log_spec, base.model, base.training, base.seed, inputs.checkpoints),
+        "configuration": fingerprint(
+            *(base.log_spec, base.model, base.training, base.seed, base.evaluation.group_weight), inputs.checkpoints
+        ),
         "space": fingerprint(space),
         "objective": plan.objective,
         "p99_ms": str(plan.p99_ms),
