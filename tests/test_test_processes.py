@@ -55,8 +55,10 @@ def run(folder: pathlib.Path, files: dict[str, str], *arguments: str, code: int 
         (folder / name).write_text(text)
     removed = ("TMPDIR", "PYTEST_DEBUG_TEMPROOT", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_TESTRUNUID", "PYTEST_ADDOPTS")
     environment = {key: value for key, value in os.environ.items() if key not in removed}
-    environment |= {"PYTHONPATH": str(ROOT), "TMPDIR": str(folder)}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", folder, *arguments, folder]
+    # Without the plugins of hypothesis and anyio, which take most of the time of such a run and of its processes.
+    environment |= {"PYTHONPATH": str(ROOT), "TMPDIR": str(folder), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "xdist.plugin", *arguments]
+    command += ["--rootdir", folder, folder]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout

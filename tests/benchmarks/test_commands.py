@@ -54,6 +54,7 @@ def test_calls(tmp_path):
     assert all(len(one["p50_ms"]) == 2 and min(one["p50_ms"]) > 0 for one in report["results"])
 
 
+@pytest.mark.large(like="tests/benchmarks/test_arithmetic.py::test_the_fastest_peer_alternates_with_ours")
 @needs_peers
 def test_train_against_peers(tmp_path):
     report = run("train", "--models", "xdeepfm", "--ids", "5", *TINY, *QUICK, output=tmp_path / "train.json")
@@ -96,14 +97,16 @@ def in_bfloat16(name: str) -> list:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.large(like="tests/benchmarks/test_commands.py::test_every_peer_trains_every_model")
 @needs_peers
 def test_a_peer_computes_in_bfloat16_where_it_is_asked_to():
     losses, *_ = in_bfloat16("fuxictr")
     assert 0 < abs(losses[0] - losses[1]) < 0.01
 
 
+@pytest.mark.large(like="tests/benchmarks/test_commands.py::test_every_peer_trains_every_model")
 @needs_peers
-@pytest.mark.parametrize("name", ["fuxictr", pytest.param("recbole", marks=pytest.mark.large)])
+@pytest.mark.parametrize("name", ["fuxictr", "recbole"])
 def test_a_peers_loss_is_not_in_bfloat16(name):
     """On a GPU PyTorch refuses the cross-entropy of probabilities where it rounds."""
     _, *computed = in_bfloat16(name)
@@ -220,6 +223,7 @@ def test_preprocess(tmp_path):
     assert rows["in"] == 3000 == rows["out"] + rows["dead_letters"]
 
 
+@pytest.mark.large(like="tests/benchmarks/test_preprocess.py::test_ids_are_those_of_the_lines_of_the_other_vocabulary")
 @needs_peers
 def test_fuxictr_keeps_the_values_that_occur_often_in_the_training_rows(tmp_path):
     done = fuxictr(tmp_path, 3000, tmp_path / "fuxictr")

@@ -69,32 +69,40 @@ def test_a_factorisation_machine_and_an_mlp_have_the_integrals_that_numpy_finds(
             assert found[column] == pytest.approx(value, abs=2e-3), (name, column)
 
 
-def parts_of(model, inputs) -> dict[str, np.ndarray]:
-    """The inputs of each column: a field's pooled embedding and weight, or a dense feature's number."""
-    rows, weights = (embed(table.table.numpy(), inputs["ids"])[0] for table in (model.table, model.linear))
-    fields = {f.name: np.concatenate([rows[n], weights[n]]) for n, f in enumerate(feature_map().fields)}
-    return {**fields, **{name: inputs["dense"][0, [n]] for n, name in enumerate(feature_map().dense)}}
+Parts = dict[str, np.ndarray]
 
 
-def split(parts: dict[str, np.ndarray], dim: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    fields = np.stack([part for part in parts.values() if len(part) > 1])
-    return fields[:, :dim], fields[:, dim], np.array([part[0] for part in parts.values() if len(part) == 1])
+def parts_of(model, inputs) -> Parts:
+    """The inputs of each column, (1, width): a field's pooled embedding and weight, or a dense feature's number."""
+    rows, weights = (embed(table.table.numpy(), inputs["ids"]) for table in (model.table, model.linear))
+    joined = np.concatenate([rows, weights], axis=2)
+    fields = {f.name: joined[:, n] for n, f in enumerate(feature_map().fields)}
+    return {**fields, **{name: inputs["dense"][:, [n]] for n, name in enumerate(feature_map().dense)}}
 
 
-def linear_of(model, weights, dense) -> float:
-    return weights.sum() + dense @ model.linear_dense.kernel.numpy()[:, 0] + model.linear_dense.bias.numpy()[0]
+def split(parts: Parts, dim: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Vectors, (rows, fields, dim), weights, (rows, fields), and numbers, (rows, dense features)."""
+    fields = np.stack([part for part in parts.values() if part.shape[1] > 1], axis=1)
+    dense = np.concatenate([part for part in parts.values() if part.shape[1] == 1], axis=1)
+    return fields[..., :dim], fields[..., dim], dense
 
 
-def wide_deep(model, parts) -> float:
+def linear_of(model, weights, dense) -> np.ndarray:
+    of_dense = dense @ model.linear_dense.kernel.numpy()[:, 0] + model.linear_dense.bias.numpy()[0]
+    return weights.sum(axis=1) + of_dense
+
+
+def wide_deep(model, parts: Parts) -> np.ndarray:
     rows, weights, dense = split(parts, model.table.dim)
-    deep = dense_layers(model, np.concatenate([rows.reshape(-1), dense])[None])[0, 0]
+    deep = dense_layers(model, np.concatenate([rows.reshape(len(rows), -1), dense], axis=1))[:, 0]
     return deep + linear_of(model, weights, dense)
 
 
-def fm(model, parts) -> float:
+def fm(model, parts: Parts) -> np.ndarray:
     rows, weights, dense = split(parts, model.table.dim)
-    vectors = np.concatenate([rows, dense[:, None] * model.dense_table.vectors.numpy()])
-    pairs = sum(vectors[i] @ vectors[j] for i in range(len(vectors)) for j in range(i))
+    vectors = np.concatenate([rows, dense[..., None] * model.dense_table.vectors.numpy()], axis=1)
+    number = vectors.shape[1]
+    pairs = sum((vectors[:, i] * vectors[:, j]).sum(axis=1) for i in range(number) for j in range(i))
     return pairs + linear_of(model, weights, dense)
 
 
@@ -103,24 +111,21 @@ def numeric_integral(model, logits, start, end, steps=400) -> dict[str, float]:
     first, last = (
         {name: part.astype(np.float64) for name, part in parts_of(model, inputs).items()} for inputs in (start, end)
     )
-    found = dict.fromkeys(first, 0.0)
-    step = 1e-4
-    for place in (np.arange(steps) + 0.5) / steps:
-        here = {name: first[name] + place * (last[name] - first[name]) for name in first}
-        for name in first:
-            ahead, behind = (
-                logits(model, {**here, name: here[name] + sign * step * (last[name] - first[name])}) for sign in (1, -1)
-            )
-            found[name] += (ahead - behind) / (2 * step) / steps
-    return found
+    places, step = (np.arange(steps)[:, None] + 0.5) / steps, 1e-4
+    here = {name: first[name] + places * (last[name] - first[name]) for name in first}
+
+    def beside(name: str, sign: int) -> np.ndarray:
+        return logits(model, {**here, name: here[name] + sign * step * (last[name] - first[name])})
+
+    return {name: float(np.mean(beside(name, 1) - beside(name, -1))) / (2 * step) for name in first}
 
 
 def test_the_reference_is_the_model():
     for name, logits in (("wide_deep", wide_deep), ("fm", fm)):
         model, inputs = randomised(name), one(name, ROW)
-        assert logits(model, parts_of(model, inputs)) == pytest.approx(float(model(inputs)[0, 0]), abs=1e-4)
+        np.testing.assert_allclose(logits(model, parts_of(model, inputs)), model(inputs)[:, 0], atol=1e-4)
         weights, dense = split(parts_of(model, inputs), model.table.dim)[1:]
-        assert linear(model, inputs)[0, 0] == pytest.approx(linear_of(model, weights, dense), abs=1e-4)
+        np.testing.assert_allclose(linear_of(model, weights, dense), linear(model, inputs)[:, 0], atol=1e-4)
 
 
 EVERY_INPUT = ("xdeepfm", "dien", "bert4ctr", "cascading_nn_gbdt")  # columns, histories, a text, trees
