@@ -115,8 +115,7 @@ def process(empty_folder) -> Iterator[ProcessPoolExecutor]:
 
 @pytest.fixture(scope="module")
 def folder(empty_folder, process) -> pathlib.Path:
-    """Where all pages' commands run: with the project's configurations and a small log."""
-    shutil.copytree(ROOT / "configs", empty_folder / "configs")
+    """Where all pages' commands run: a folder outside the checkout with small logs. `configs/` is the package's."""
     in_one_process(process, "ctrpipe generate --rows 3000 --output train.tsv")
     in_one_process(process, "ctrpipe generate --rows 200 --seed 7 --output test.tsv")
     return empty_folder

@@ -13,7 +13,16 @@ from ctrpipe.pipeline.config.evaluation import (
 )
 from ctrpipe.pipeline.config.keys import UnknownKeyError, nearest_key
 from ctrpipe.pipeline.config.kubeflow import Kubeflow, Resources
-from ctrpipe.pipeline.config.load import Source, as_settings, check_config, load_config, path_of, read_yaml, with_parent
+from ctrpipe.pipeline.config.load import (
+    Source,
+    as_settings,
+    check_config,
+    load_config,
+    path_of,
+    read_yaml,
+    unread_config,
+    with_parent,
+)
 from ctrpipe.pipeline.config.model import Model
 from ctrpipe.pipeline.config.monitoring import MaxDistance, Monitoring
 from ctrpipe.pipeline.config.run_config import SEEDS, RunConfig
@@ -53,5 +62,6 @@ __all__ = [
     "nearest_key",
     "path_of",
     "read_yaml",
+    "unread_config",
     "with_parent",
 ]

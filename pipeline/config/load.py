@@ -14,7 +14,7 @@ import yaml
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.near import did_you_mean
 from ctrpipe.pipeline.config.keys import UnknownKeyError, nearest_key
-from ctrpipe.pipeline.config.packaged_configs import find_config
+from ctrpipe.pipeline.config.packaged_configs import config_hint, find_config, packaged_config
 from ctrpipe.pipeline.config.run_config import RunConfig
 from ctrpipe.pipeline.config.training import WarmStart
 
@@ -107,6 +107,8 @@ def _with_extended(source: Source) -> dict[pathlib.Path, dict[str, Any]]:
         if not isinstance(base, str) or not base or "\0" in base:
             raise InputError(f"{path}: extends: expected the path of one YAML file. Received: {base!r}")
         extended = path.parent / base
+        if not extended.exists():
+            extended = packaged_config(pathlib.Path(base)) or extended
         if os.path.realpath(extended) in map(os.path.realpath, files):
             circle = " -> ".join(map(str, [*files, extended]))
             raise InputError(f"{path}: extends: {circle} is a circle; a file must not extend itself")
@@ -124,8 +126,7 @@ def _read_mapping(path: pathlib.Path) -> dict[str, Any]:
     try:
         text = path.read_text()
     except OSError as error:
-        advice = "name its YAML file" if isinstance(error, IsADirectoryError) else "check the path"
-        raise InputError(f"{path}: cannot read the configuration: {error.strerror}; {advice}") from error
+        raise unread_config(path, error) from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not a text file (invalid UTF-8){hint}") from error
     try:
@@ -136,6 +137,15 @@ def _read_mapping(path: pathlib.Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InputError(f"{path}: expected a mapping with the keys name, data, features, model{hint}")
     return values
+
+
+def unread_config(path: pathlib.Path, error: OSError) -> InputError:
+    """Returns the error of a configuration that cannot be read."""
+    if isinstance(error, IsADirectoryError):
+        advice = "; name its YAML file"
+    else:
+        advice = config_hint(path) if isinstance(error, FileNotFoundError) else "; check the path"
+    return InputError(f"{path}: cannot read the configuration: {error.strerror}{advice}")
 
 
 def _hint(path: pathlib.Path) -> str:

@@ -3,6 +3,9 @@
 import pathlib
 import shutil
 
+from ctrpipe.common.near import nearest_name
+
+_ALIKE = 0.85  # similarity of two names: any two paths have .yaml in common
 _FOLDER = pathlib.Path(__file__).parents[2] / "configs"
 
 
@@ -18,14 +21,26 @@ def config_names() -> list[str]:
 
 def find_config(path: pathlib.Path) -> pathlib.Path:
     """Returns a configuration's path: the file itself if it exists, otherwise the packaged configuration of that
-    name.
+    name, which may begin with `configs/`, as the files are named in the documents and in a checkout.
 
     Example:
         >>> find_config(pathlib.Path("criteo/deepfm.yaml"))
         PosixPath('/.../ctrpipe/configs/criteo/deepfm.yaml')
     """
-    packaged = configs_folder() / path
-    return packaged if not path.exists() and packaged.is_file() else path
+    return path if path.exists() else packaged_config(path) or path
+
+
+def packaged_config(path: pathlib.Path) -> pathlib.Path | None:
+    """Returns the packaged configuration of a name, as `criteo/deepfm.yaml` or `configs/criteo/deepfm.yaml`."""
+    name = path.relative_to(_FOLDER.name) if path.parts[:1] == (_FOLDER.name,) else path
+    packaged = configs_folder() / name
+    return packaged if packaged.is_file() else None
+
+
+def config_hint(path: pathlib.Path) -> str:
+    """Returns what to do about a configuration that is not there: its nearest packaged name, or to check the path."""
+    near = nearest_name(str(path).removeprefix(f"{_FOLDER.name}/"), config_names(), _ALIKE)
+    return f"; did you mean {near}?" if near else "; check the path, or see `ctrpipe configs`"
 
 
 def copy_configs(output: pathlib.Path) -> None:

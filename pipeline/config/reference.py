@@ -31,10 +31,11 @@ with exit code 2 and one line that names the file, the key and the expected valu
 `--set` overrides any key on the command line, with a YAML value: `--set training.epochs=2`,
 `--set 'gates={auc: {min: 0.7}}'`. The files in `configs/` are complete examples.
 
-`extends: PATH` starts from another file; the path is relative to the current file. Mappings are merged key by key, and
-the current file takes precedence. Lists and all other values are replaced as a whole. The other file may extend a
-further one, but not in a circle. A run records and hashes the merged configuration, so the distribution over files does
-not matter.
+`extends: PATH` starts from another file; the path is relative to the current file. A path that is not there may be the
+name of a packaged configuration, as `configs/criteo/deepfm.yaml`, here and on the command line. Mappings are merged key
+by key, and the current file takes precedence. Lists and all other values are replaced as a whole. The other file may
+extend a further one, but not in a circle. A run records and hashes the merged configuration, so the distribution over
+files does not matter.
 
 ```yaml
 extends: configs/criteo/deepfm.yaml

@@ -13,7 +13,16 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.progress import announce
 from ctrpipe.models.base.registry import model_class
-from ctrpipe.pipeline.config import Model, RunConfig, Source, as_settings, load_config, path_of, read_yaml
+from ctrpipe.pipeline.config import (
+    Model,
+    RunConfig,
+    Source,
+    as_settings,
+    load_config,
+    path_of,
+    read_yaml,
+    unread_config,
+)
 from ctrpipe.serving.latency.papers import BERT4CTR_BATCHES, BERT4CTR_ROWS
 from ctrpipe.transforms.log.section import Section
 
@@ -182,7 +191,7 @@ def _read(source: Source) -> SweepFile | None:
         try:
             values = read_yaml(path.read_text())
         except OSError as error:
-            raise InputError(f"{path}: cannot read the configuration: {error.strerror}") from error
+            raise unread_config(path, error) from error
         except (yaml.YAMLError, UnicodeDecodeError):
             return None  # load_config reports the error
     if not isinstance(values, Mapping) or "points" not in values:

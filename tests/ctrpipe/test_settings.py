@@ -10,6 +10,7 @@ import yaml
 import ctrpipe
 from ctrpipe.pipeline.config import load_config, nearest_key
 from ctrpipe.pipeline.config.keys import known_keys
+from ctrpipe.pipeline.sweep.plan import make_plan
 from ctrpipe.settings import grids, overrides
 from tests.ctrpipe.small_log import CONFIG, frame
 
@@ -80,6 +81,27 @@ def test_a_configuration_is_a_file_a_packaged_name_a_dict_or_a_draft(tmp_path, m
     assert yaml.safe_dump(CONFIG) == before
     with pytest.raises(ctrpipe.InputError, match="^configuration: model: this key is required"):
         ctrpipe.check({key: value for key, value in CONFIG.items() if key != "model"}, frame(20))
+
+
+def test_a_packaged_configuration_is_named_as_in_the_documents_from_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert load_config(pathlib.Path("configs/criteo/deepfm.yaml")).model.name == "deepfm"
+    pathlib.Path("own.yaml").write_text("extends: configs/criteo/deepfm.yaml\nname: own\n")
+    assert load_config(pathlib.Path("own.yaml")).model.name == "deepfm"
+    pathlib.Path("configs/criteo").mkdir(parents=True)
+    own = "extends: ../../base.yaml\nname: mine\n"  # a file of one's own goes before the packaged one
+    pathlib.Path("configs/criteo/deepfm.yaml").write_text(own)
+    pathlib.Path("base.yaml").write_text("extends: criteo/lr.yaml\n")
+    assert load_config(pathlib.Path("configs/criteo/deepfm.yaml")).name == "mine"
+    for name, advice in {
+        "configs/criteo/deepmf.yaml": "did you mean criteo/deepfm.yaml[?]",
+        "my.yaml": "check the path, or see `ctrpipe configs`",
+    }.items():
+        message = f"^{name}: cannot read the configuration: No such file or directory; {advice}$"
+        with pytest.raises(ctrpipe.InputError, match=message):
+            load_config(pathlib.Path(name))
+        with pytest.raises(ctrpipe.InputError, match=message):
+            make_plan(pathlib.Path(name), grid=("model.name=lr,fm",))
 
 
 def test_a_frame_with_the_columns_that_are_read_is_a_log_of_a_text_format(tmp_path):
