@@ -99,8 +99,8 @@ TREES: dict[str, Values] = {
 def default_space(config: RunConfig) -> dict[str, Values]:
     """Returns the keys of the configuration that `ctrpipe tune` searches by default for its model, with their values.
 
-    The configuration's own values are among them, so that the first trial is the configuration as it stands. The one
-    exception is a penalty of 0, which a logarithmic range cannot hold.
+    The configuration's own values are among them, so that the first trial is the configuration as it stands; a
+    penalty of 0, which a logarithmic range cannot hold, is its lowest number there.
 
     Raises:
         ValueError: there is no such model.

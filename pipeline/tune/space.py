@@ -61,13 +61,18 @@ class Space:
         return with_settings(self.base, self.settings(parameters), self.path)
 
     def own_parameters(self) -> dict[str, Any]:
-        """Returns the configuration's own values as Optuna's parameters, as far as they are in the space."""
+        """Returns the configuration's own values as Optuna's parameters, as far as they are in the space.
+
+        A logarithmic range has no 0: its lowest number stands for it.
+        """
         parameters = {}
         for key, distribution in self.distributions.items():
             value = own_value(self.base, key)
             parameter = value if isinstance(self.values[key], SearchRange) else _label(value)
             if not isinstance(distribution, CategoricalDistribution):
                 low, high = distribution.low, distribution.high  # type: ignore[attr-defined]
+                if distribution.log and value == 0:  # type: ignore[attr-defined]
+                    parameter = value = low
                 inside = isinstance(value, int | float) and low <= value <= high
             else:
                 inside = parameter in distribution.choices

@@ -93,6 +93,11 @@ def test_own_values_outside_of_the_space_are_left_to_the_sampler(tmp_path):
     assert small_plan(tmp_path, search=search).space.own_parameters() == {"model.dropout": 0.0}
 
 
+def test_the_lowest_number_of_a_logarithmic_range_stands_for_0(tmp_path):
+    search = {"training.network_l2": {"log": [1e-7, 1e-2]}, "model.dropout": {"linear": [0.1, 0.5]}}
+    assert small_plan(tmp_path, search=search).space.own_parameters() == {"training.network_l2": 1e-7}
+
+
 @pytest.mark.parametrize(
     ("search", "message"),
     [
@@ -230,7 +235,7 @@ def test_the_ends_of_a_model_s_space_can_be_built(tmp_path, model):
     ],
 )
 def test_a_default_space_holds_the_configuration_s_own_values(tmp_path, model, training):
-    training = {**CONFIG["training"], "network_l2": 1e-5, "table_l2": 1e-5, **training}
+    training = {**CONFIG["training"], "table_l2": 1e-5, **training}
     plan = small_plan(tmp_path, model=model, training=training, search=None)
     own = plan.space.own_parameters()
     assert set(own) == set(plan.space.distributions)
