@@ -165,7 +165,9 @@ def test_rows_are_spread_over_all_files(tmp_path: pathlib.Path) -> None:
             writer.write(pa.record_batch({"x": numbers(values), "click": numbers(values % 2)}, schema=schema))
     files = sorted(tmp_path.glob("*.parquet"))
     assert spread_rows(files, 100_000)["x"].to_numpy().tolist() == list(range(60_000))
-    some = spread_rows(files, 20_000)["x"].to_numpy()
+    rows = spread_rows(files, 20_000)
+    assert rows.get_total_buffer_size() <= 1.1 * rows.nbytes  # not the row groups that they were read from
+    some = rows["x"].to_numpy()
     assert 15_000 <= len(some) <= 25_000 and len(set(some)) == len(some)
     assert np.histogram(some, 3, (0, 60_000))[0].min() > 4000
 

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
@@ -101,6 +102,23 @@ def read_rows(part: pathlib.Path, first: int, stop: int) -> Iterator[pa.RecordBa
             if low < high:
                 yield from file.read_row_group(index).slice(low, high - low).to_batches()
             start += rows
+
+
+def take_rows(part: pathlib.Path, rows: np.ndarray) -> Iterator[pa.Table]:
+    """Yields copies of some rows of a part, which hold no others in memory. Reads each row group once.
+
+    Args:
+        part: The file.
+        rows: Row numbers from 0, ascending.
+    """
+    with pa.parquet.ParquetFile(part) as file:
+        start = 0
+        for index in range(file.metadata.num_row_groups):
+            stop = start + file.metadata.row_group(index).num_rows
+            low, high = np.searchsorted(rows, (start, stop))
+            if low < high:
+                yield file.read_row_group(index).take(rows[low:high] - start)
+            start = stop
 
 
 def payload_files(folder: pathlib.Path) -> list[pathlib.Path]:

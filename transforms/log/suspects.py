@@ -21,7 +21,7 @@ from ctrpipe.transforms.log.late_ends import rows_without_clicks
 from ctrpipe.transforms.log.look_alikes import LEAST_SHARE as LEAST_SHARE_ALIKE
 from ctrpipe.transforms.log.look_alikes import look_alikes
 from ctrpipe.transforms.log.own_items import held_items
-from ctrpipe.transforms.log.payload import payload_rows, plain, read_rows
+from ctrpipe.transforms.log.payload import payload_rows, plain, take_rows
 from ctrpipe.transforms.log.spec import LogSpec
 
 ALONE = "its values alone give the label away"  # how the strongest finding begins
@@ -205,17 +205,18 @@ def spread_rows(files: Sequence[pathlib.Path], most: int) -> pa.Table:
     """Returns at most about `most` rows of payload files: blocks that are spread evenly over them."""
     total = payload_rows(files)
     every = max(total / max(most, 1), 1.0)
-    batches: list[pa.RecordBatch] = []
+    tables: list[pa.Table] = []
     before = 0
     for file in files:
         rows = payload_rows([file])
+        blocks = [np.zeros(0, np.int64)]
         for first in range(0, rows, _READ_ROWS):
             block, last = ((before + first - back) / _READ_ROWS / every for back in (0, _READ_ROWS))
             if math.floor(block) != math.floor(last):  # so the first block is always read
-                batches += read_rows(file, first, min(first + _READ_ROWS, rows))
+                blocks.append(np.arange(first, min(first + _READ_ROWS, rows)))
+        tables += take_rows(file, np.concatenate(blocks))
         before += rows
-    schema = pa.parquet.read_schema(files[0])
-    return pa.Table.from_batches(batches, schema)
+    return pa.concat_tables([pa.parquet.read_schema(files[0]).empty_table(), *tables])
 
 
 # A column's values ----------------------------------------------------------------------------------------------------
