@@ -33,7 +33,7 @@ OF_MANY, MANY = 1e-6, 1 << 18
 FOLDS = 5  # of cross-validation
 _MIXER, _MIXED_BITS = np.uint64(0x9E3779B97F4A7C15), np.uint64(40)  # Fibonacci hashing of a row's number
 _BLOCK_ROWS = 1 << 16
-_MOST_BYTES = 2 << 30  # of all rows: more rows are read again for each step
+_MOST_BYTES = 1 << 30  # of all rows: more rows are read again for each step
 _LEAST_RATE = 1e-6  # as in CTRModel.start_at
 
 
@@ -91,7 +91,10 @@ class LinearRows:
         self.count = sum(min(_BLOCK_ROWS, rows - first) for first in range(0, rows, every * _BLOCK_ROWS))
         self._means, self._deviations, self.mean_weight = self._moments()
         self._announce_if_due = throttled_announce()
-        is_small = 12 * self.count * (feature_map.total_slots + feature_map.dense_width) <= _MOST_BYTES
+        self._ones = np.ones(_BLOCK_ROWS * feature_map.total_slots)
+        is_plain = all(field.slots == 1 and not field.weighted for field in feature_map.fields)
+        bytes_of_row = (4 if is_plain else 12) * feature_map.total_slots + 8 * feature_map.dense_width
+        is_small = bytes_of_row * self.count <= _MOST_BYTES
         self._kept = list(self._read()) if is_small else None
 
     @property
@@ -260,8 +263,11 @@ class LinearRows:
         if weights is not None:
             is_weighted = [field.weighted for field in self.feature_map.fields for _ in range(field.slots)]
             values[:, is_weighted] *= weights
+        values = values.reshape(-1)
+        if (values == 1).all():  # the blocks share their ones: a third of the memory, which the processor's cache holds
+            values = self._ones[: values.size]
         starts = np.arange(rows + 1, dtype=np.int32) * ids.shape[1]
-        return scipy.sparse.csr_array((values.reshape(-1), ids.reshape(-1), starts), shape)
+        return scipy.sparse.csr_array((values, ids.reshape(-1), starts), shape)
 
 
 @dataclasses.dataclass(frozen=True)

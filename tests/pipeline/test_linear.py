@@ -96,6 +96,19 @@ def test_a_fit_is_scikit_learns(tmp_path: pathlib.Path, monkeypatch: pytest.Monk
         assert found.weights.bias == pytest.approx(expected.intercept_[0], abs=2e-3)
 
 
+def test_blocks_with_one_value_a_field_share_their_ones(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(linear_fit, "_BLOCK_ROWS", 100)
+    packed = {name: values[:300] for name, values in rows(300, 4).items() if name != "dense"}
+    packed["ids"] = packed["ids"][:, :1]
+    packed["ids"][250] = 0  # no value
+    one_field = FeatureMap.from_sizes(FIELDS[:1])
+    first, second, third = linear_fit.LinearRows(write(tmp_path, "train", packed), one_field).blocks()
+    assert np.shares_memory(first.ids.data, second.ids.data) and not np.shares_memory(first.ids.data, third.ids.data)
+    for number, block in enumerate((first, second, third)):
+        ids = packed["ids"][number * 100 : number * 100 + 100]
+        np.testing.assert_array_equal(block.ids.toarray()[:, 1:], (ids == np.arange(1, one_field.total_ids)))
+
+
 def test_a_fit_of_many_rows_ends_where_a_step_gains_less_than_chance(tmp_path, monkeypatch) -> None:
     fitted = linear_fit.LinearRows(write(tmp_path, "train", rows(2000, 3)), ONE)
     exact = fitted.fit(0, 0.3)
