@@ -4,16 +4,27 @@ A version in a store is `<base URL>/<integer>/`, as on a disk, with a manifest (
 version without a manifest is being written, or was left by a killed process, and does not count.
 """
 
+import contextlib
 import logging
 import pathlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ctrpipe.common import stores
 from ctrpipe.common.errors import InputError
-from ctrpipe.common.store_folders import CACHE, MANIFEST, download, local_copy, one_writer, read_manifest, upload
+from ctrpipe.common.store_folders import (
+    CACHE,
+    MANIFEST,
+    Output,
+    download,
+    local_copy,
+    one_writer,
+    read_manifest,
+    upload,
+    work_folder,
+)
 from ctrpipe.common.stores import StoreError, UnreachableError
-from ctrpipe.serving.layout import PUSHED, SAVED_MODEL, versions
+from ctrpipe.serving.layout import PUSHED, SAVED_MODEL, newest_version, versions
 
 log = logging.getLogger(__name__)
 
@@ -110,6 +121,27 @@ def fetch_newest(base: str, folder: pathlib.Path) -> None:
     newest = newest_stored(base)
     if newest is not None and not (folder / str(newest)).exists():
         download(stores.join(base, str(newest)), folder / str(newest))
+
+
+@contextlib.contextmanager
+def versions_at(output: pathlib.Path | str) -> Iterator[Output]:
+    """Yields the folder of versions to write one into: the output itself, or for a URL a folder of this machine.
+
+    The latter has the newest version in the store, and the newest one after the block is pushed.
+
+    Raises:
+        StoreError: as in `push_version`.
+    """
+    if not stores.is_url(output):
+        yield Output(stores.local_path(str(output)), str(output))
+        return
+    url = str(output).rstrip("/")
+    folder = work_folder(url)
+    stores.check_bucket(url)
+    fetch_newest(url, folder)
+    yield Output(folder, url)
+    if (newest := newest_version(folder)) is not None:
+        push_version(newest, url)
 
 
 def push_version(version: pathlib.Path, base: str) -> None:
