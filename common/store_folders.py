@@ -17,9 +17,10 @@ import pathlib
 import re
 import shutil
 import socket
+import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from ctrpipe.common import stores
@@ -230,6 +231,120 @@ def _fetch(url: str, path: pathlib.Path, expected: StoredFile) -> None:
         raise StoreError(f"{url}: named by the manifest beside it, and not there; push the folder again") from error
     if digest.hexdigest() != expected.sha256:
         raise StoreError(f"{url}: differs from the manifest beside it; push the folder again")
+
+
+# Where a command writes ----------------------------------------------------------------------------------------------
+
+_WRITTEN = ".written.json"  # in a folder of `work`: the names of the files that were written to the store from it
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """Where a command writes.
+
+    Attributes:
+        folder: The folder of this machine.
+        name: What the user calls it: its path, or the URL that its files get.
+    """
+
+    folder: pathlib.Path
+    name: str
+
+    def shown(self, text: object) -> str:
+        """Returns a text with the files in the folder named as the user knows them."""
+        return str(text).replace(str(self.folder), self.name)
+
+
+@contextlib.contextmanager
+def written_output(output: pathlib.Path | str, leave_out: Collection[str] = ()) -> Iterator[Output]:
+    """Yields the folder that a command works in: the output itself, or for a URL a folder of this machine.
+
+    The files of the latter are written to the store when the block succeeds, and a file of an earlier call that is
+    there no more is removed. The folder stays, so that an interrupted command goes on.
+
+    Args:
+        output: The output folder, or its URL.
+        leave_out: Names of folders whose files stay on this machine, beside the hidden ones.
+
+    Raises:
+        StoreError: another process writes there, other files are there, or the store refuses a request or does not
+            answer.
+    """
+    if not stores.is_url(output):
+        yield Output(stores.local_path(str(output)), str(output))
+        return
+    url = str(output).rstrip("/")
+    folder = work_folder(url)
+    with one_writer(url):
+        earlier = _own_files(url, folder)
+        yield Output(folder, url)
+        names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+        names = {name for name in names if not any(_is_left_out(part, leave_out) for part in name.split("/"))}
+        write_bytes(folder / _WRITTEN, json.dumps(sorted(earlier | names)).encode())
+        upload(folder, url, names)
+        for name in earlier - names:
+            stores.delete(stores.join(url, name))
+        write_bytes(folder / _WRITTEN, json.dumps(sorted(names)).encode())
+
+
+def _is_left_out(part: str, leave_out: Collection[str]) -> bool:
+    return part.startswith(".") or part in leave_out
+
+
+def _own_files(url: str, folder: pathlib.Path) -> set[str]:
+    """Returns the names of the files that were written to a URL from its folder of this machine.
+
+    Raises:
+        StoreError: other files are there, which would be mixed with what is to be written.
+    """
+    try:
+        own = set(json.loads((folder / _WRITTEN).read_text()))
+    except (OSError, ValueError):
+        own = set()
+    there = (each.removeprefix(f"{url}/") for each, _ in stores.objects_below(url))
+    strangers = sorted(name for name in there if name not in own and name.partition("/")[0] not in (CLAIMS, MANIFEST))
+    if strangers:
+        raise StoreError(
+            f"{url}: holds files that were not written from this machine, as {strangers[0]}; choose another --output, "
+            "or remove them"
+        )
+    return own
+
+
+@contextlib.contextmanager
+def results_at(output: pathlib.Path | str) -> Iterator[Output]:
+    """Yields a folder for a few results: the output itself, or for a URL one whose files are written there at the end.
+
+    As on a disk, they replace those of the same name, and others stay.
+
+    Raises:
+        StoreError: there is no such bucket, or the store refuses a request or does not answer.
+    """
+    if not stores.is_url(output):
+        yield Output(stores.local_path(str(output)), str(output))
+        return
+    url = str(output).rstrip("/")
+    stores.check_bucket(url)
+    with tempfile.TemporaryDirectory(prefix="ctrpipe-") as name:
+        folder = pathlib.Path(name)
+        yield Output(folder, url)
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                stores.write_file(stores.join(url, *path.relative_to(folder).parts), path)
+
+
+@contextlib.contextmanager
+def written_file(output: pathlib.Path | str) -> Iterator[Output]:
+    """Like `results_at`, of a file: yields its folder, for it and for those beside it."""
+    if stores.is_url(output):
+        parent = str(output).rstrip("/").rpartition("/")[0]
+        if parent.endswith(":/"):
+            raise StoreError(f"{output}: a bucket; name a file in it")
+        with results_at(parent) as place:
+            yield place
+    else:
+        folder = stores.local_path(str(output)).parent
+        yield Output(folder, str(folder))
 
 
 # One writer ----------------------------------------------------------------------------------------------------------

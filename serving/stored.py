@@ -4,18 +4,30 @@ A version in a store is `<base URL>/<integer>/`, as on a disk, with a manifest (
 version without a manifest is being written, or was left by a killed process, and does not count.
 """
 
+import contextlib
 import logging
 import pathlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 
 from ctrpipe.common import stores
 from ctrpipe.common.errors import InputError
-from ctrpipe.common.store_folders import CACHE, MANIFEST, download, local_copy, one_writer, read_manifest, upload
+from ctrpipe.common.store_folders import (
+    CACHE,
+    MANIFEST,
+    Output,
+    download,
+    local_copy,
+    one_writer,
+    read_manifest,
+    upload,
+    work_folder,
+)
 from ctrpipe.common.stores import StoreError, UnreachableError
-from ctrpipe.serving.layout import PUSHED, SAVED_MODEL, versions
+from ctrpipe.serving.layout import PUSHED, SAVED_MODEL, newest_version, versions
 
 log = logging.getLogger(__name__)
+_ASKED_ABOUT = 2  # versions, one by one
 
 
 def fetch_model(source: str | pathlib.Path) -> pathlib.Path:
@@ -102,7 +114,23 @@ def is_whole(base: str, number: int) -> bool:
 
 def newest_stored(base: str) -> int | None:
     """Returns the highest number of a model's whole versions in a store; None if there is none."""
-    return next((number for number in reversed(numbers_below(base)) if is_whole(base, number)), None)
+    numbers = numbers_below(base)
+    if not numbers or is_whole(base, numbers[-1]):
+        return numbers[-1] if numbers else None
+    return max(whole_of(base, numbers), default=None)
+
+
+def whole_of(base: str, numbers: Collection[int]) -> set[int]:
+    """Returns which of some versions in a store have their manifest.
+
+    Of more than _ASKED_ABOUT, all objects below the base are listed: a thousand of them is a request, as many as one
+    version costs that is asked about.
+    """
+    if len(numbers) <= _ASKED_ABOUT:
+        return {number for number in numbers if is_whole(base, number)}
+    below = (url.removeprefix(f"{base.rstrip('/')}/").split("/") for url, _ in stores.objects_below(base))
+    whole = {parts[0] for parts in below if parts[1:] == [MANIFEST]}
+    return {number for number in numbers if str(number) in whole}
 
 
 def fetch_newest(base: str, folder: pathlib.Path) -> None:
@@ -110,6 +138,27 @@ def fetch_newest(base: str, folder: pathlib.Path) -> None:
     newest = newest_stored(base)
     if newest is not None and not (folder / str(newest)).exists():
         download(stores.join(base, str(newest)), folder / str(newest))
+
+
+@contextlib.contextmanager
+def versions_at(output: pathlib.Path | str) -> Iterator[Output]:
+    """Yields the folder of versions to write one into: the output itself, or for a URL a folder of this machine.
+
+    The latter has the newest version in the store, and the newest one after the block is pushed.
+
+    Raises:
+        StoreError: as in `push_version`.
+    """
+    if not stores.is_url(output):
+        yield Output(stores.local_path(str(output)), str(output))
+        return
+    url = str(output).rstrip("/")
+    folder = work_folder(url)
+    stores.check_bucket(url)
+    fetch_newest(url, folder)
+    yield Output(folder, url)
+    if (newest := newest_version(folder)) is not None:
+        push_version(newest, url)
 
 
 def push_version(version: pathlib.Path, base: str) -> None:
@@ -137,6 +186,12 @@ def push_version(version: pathlib.Path, base: str) -> None:
                 raise StoreError(f"{url}: another run pushed this version; run again, for a version of its own")
             return
         upload(version, url)
+
+
+def _newest_of(numbers: Collection[int], most: int = 3) -> str:
+    newest = sorted(numbers)[-most:]
+    earlier = f"{len(numbers) - most:,} before " if len(numbers) > most else ""
+    return f"{earlier}{', '.join(map(str, newest))}"
 
 
 class Mirror:
@@ -176,14 +231,18 @@ class Mirror:
         """
         numbers = numbers_below(self.url)
         present = {number: self.folder / str(number) for number in numbers}
-        unfinished: list[int] = []
-        while halves := [number for number in wanted(present) if not is_whole(self.url, number)]:
-            unfinished += halves
+        unfinished: set[int] = set()
+        asked = wanted(present)
+        whole = whole_of(self.url, asked)
+        if not whole.issuperset(asked):
+            whole = whole_of(self.url, numbers)
+        while halves := wanted(present).keys() - whole:
+            unfinished |= halves
             present = {number: folder for number, folder in present.items() if number not in unfinished}
         self._say(
             "unfinished",
             f"{self.url}: without {MANIFEST}, so still being written or not pushed by ctrpipe: version "
-            f"{', '.join(map(str, sorted(unfinished)))}"
+            f"{_newest_of(unfinished)}"
             if unfinished
             else "",
         )

@@ -5,7 +5,8 @@ import pathlib
 import click
 
 from ctrpipe.common.lines import say
-from ctrpipe.pipeline.commands.options import MODEL, PATH
+from ctrpipe.common.store_folders import written_file
+from ctrpipe.pipeline.commands.options import MODEL, PATH, PATH_OR_URL
 
 
 class _Compare(click.Command):
@@ -41,7 +42,7 @@ class _Compare(click.Command):
 @click.option("--config", type=PATH, default=None, help="Configuration of a scored log, which names its label columns.")
 @click.option(
     "--output",
-    type=PATH,
+    type=PATH_OR_URL,
     default=None,
     metavar="FILE.json",
     help="Also write JSON, and next to it a plot (SVG) and a page (HTML).",
@@ -52,7 +53,7 @@ def compare(
     task: str | None,
     shards: int,
     config: pathlib.Path | None,
-    output: pathlib.Path | None,
+    output: pathlib.Path | str | None,
 ) -> None:
     """Test whether models differ by more than chance.
 
@@ -82,5 +83,6 @@ def compare(
     comparison = compare_folders(sides, task, shards, log)
     print_comparison(comparison)
     if output:
-        written = write_comparison(comparison, output)
-        say(f"Written: {', '.join(map(str, written))}")
+        with written_file(output) as place:
+            written = write_comparison(comparison, place.folder / pathlib.Path(output).name)
+        say(f"Written: {', '.join(map(place.shown, written))}")

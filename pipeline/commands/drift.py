@@ -9,7 +9,8 @@ from ctrpipe.common.exit_codes import BLOCKED
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.lines import say
 from ctrpipe.common.output_folder import check_output
-from ctrpipe.pipeline.commands.options import MODEL, PATH
+from ctrpipe.common.store_folders import results_at
+from ctrpipe.pipeline.commands.options import MODEL, PATH, PATH_OR_URL
 
 
 @click.command()
@@ -25,7 +26,7 @@ from ctrpipe.pipeline.commands.options import MODEL, PATH
 )
 @click.option("--model", type=MODEL, default=None, help="A run or version: also compare its explanations.")
 @click.option("--trust", is_flag=True, help="Import --model's class if its run names one that is not ctrpipe's.")
-@click.option("--output", type=PATH, default=None, help="Folder for drift.json and drift.html.")
+@click.option("--output", type=PATH_OR_URL, default=None, help="Folder or URL for drift.json and drift.html.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key of CONFIG.")
 def drift(
     config: pathlib.Path,
@@ -34,7 +35,7 @@ def drift(
     kind: str,
     model: pathlib.Path | None,
     trust: bool,
-    output: pathlib.Path | None,
+    output: pathlib.Path | str | None,
     settings: tuple[str, ...],
 ) -> None:
     """Compare the column distributions of two logs.
@@ -55,7 +56,7 @@ def drift(
     from ctrpipe.pipeline.run.trained_model import find_model
 
     loaded = load_config(config, settings)
-    if output:
+    if isinstance(output, pathlib.Path):
         check_output(output)
     result = drift_of_logs(loaded, data, against, kind, find_model(model, trust) if model else None)
     for comparison in result["comparisons"]:
@@ -63,6 +64,8 @@ def drift(
     if model:
         print_attributions(result["attributions"])
     if output:
-        say(f"Written: {', '.join(str(path) for path in write_drift(result, output))}")
+        with results_at(output) as place:
+            written = write_drift(result, place.folder)
+        say(f"Written: {', '.join(map(place.shown, written))}")
     if result["breached"]:
         sys.exit(BLOCKED)

@@ -1,5 +1,6 @@
 """The command `ctrpipe explain`."""
 
+import contextlib
 import pathlib
 
 import click
@@ -8,7 +9,8 @@ from ctrpipe.common.command_lines import command_name, next_steps
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.lines import say
-from ctrpipe.pipeline.commands.options import MODEL, PATH
+from ctrpipe.common.store_folders import results_at
+from ctrpipe.pipeline.commands.options import MODEL, PATH_OR_URL
 
 
 @click.command()
@@ -50,7 +52,11 @@ from ctrpipe.pipeline.commands.options import MODEL, PATH
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed.")
 @click.option("--trust", is_flag=True, help="Import the model's class if the run names one that is not ctrpipe's.")
 @click.option(
-    "--output", type=PATH, default=None, metavar="DIR", help="Also write JSON, and of a model a page, to this folder."
+    "--output",
+    type=PATH_OR_URL,
+    default=None,
+    metavar="DIR",
+    help="Also write JSON, and of a model a page, to this folder or URL.",
 )
 def explain(
     source: pathlib.Path,
@@ -67,7 +73,7 @@ def explain(
     prune: float | None,
     seed: int,
     trust: bool,
-    output: pathlib.Path | None,
+    output: pathlib.Path | str | None,
 ) -> None:
     """Explain a model, or one of its predictions.
 
@@ -93,26 +99,29 @@ def explain(
 
     named = {name: members.split(",") for name, members in settings_of_groups.items()}
     settings = Settings(rows, repeats, pairs, named, slice_of, prune, seed)
-    if row is not None:
-        of_row = explain_row(source, row, data, settings, baseline, orders, method, output, trust)
-        for one in of_row.by_method:
-            print_row(one, row)
-        written = of_row.written
-    else:
-        of_model = explain_model(source, data, settings, output, trust)
-        print_explanation(of_model.explanation)
-        written = of_model.written
-        if of_model.report:
-            say(f"Report: {of_model.report}")
-        if of_model.pruned:
-            say(f"Written: {of_model.pruned}")
-        if of_model.page:
-            say(f"Page: {of_model.page}")
-    if written:
-        say(f"Written: {written}")
+    with results_at(output) if output is not None else contextlib.nullcontext() as place:
+        folder = place.folder if place else None
+        if row is not None:
+            of_row = explain_row(source, row, data, settings, baseline, orders, method, folder, trust)
+            for one in of_row.by_method:
+                print_row(one, row)
+            written = of_row.written
+        else:
+            of_model = explain_model(source, data, settings, folder, trust)
+            print_explanation(of_model.explanation)
+            written = of_model.written
+            if of_model.report:
+                say(f"Report: {of_model.report}")
+    if place is None:
+        return
+    if row is None and of_model.pruned:
+        say(f"Written: {place.shown(of_model.pruned)}")
+    if row is None and of_model.page:
+        say(f"Page: {place.shown(of_model.page)}")
+    say(f"Written: {place.shown(written)}")
     if row is None and of_model.pruned:
         data_options = [part for file in of_model.log for part in ("--data", file)]
-        click.echo(next_steps([command_name(), "run", str(of_model.pruned), *data_options]))
+        click.echo(next_steps([command_name(), "run", place.shown(of_model.pruned), *data_options]))
 
 
 def _two_parts(option: str, form: str, text: str) -> tuple[str, str]:

@@ -10,7 +10,8 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.lines import say
 from ctrpipe.common.processes import Workers
-from ctrpipe.pipeline.commands.options import MODEL, PATH, pattern_order
+from ctrpipe.common.store_folders import Output, written_file, written_output
+from ctrpipe.pipeline.commands.options import MODEL, PATH, PATH_OR_URL, pattern_order
 
 if TYPE_CHECKING:
     from ctrpipe.transforms.kddcup2012 import Prepared
@@ -26,7 +27,7 @@ def prepare() -> None:
 
 @prepare.command()
 @click.argument("folder", type=PATH)
-@click.argument("output", type=PATH)
+@click.argument("output", type=PATH_OR_URL)
 @click.option("--rows", type=click.IntRange(1), help="Read only this many lines of the training file.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Random seed of the split.")
 @click.option("--test", type=float, default=1 / 11, help="Share of lines in the test part.  [default: 1/11]")
@@ -44,7 +45,7 @@ def prepare() -> None:
 @click.option("--beam-arg", "beam_args", multiple=True, help="An argument for Beam: do the work on Beam.")
 def kddcup2012(
     folder: pathlib.Path,
-    output: pathlib.Path,
+    output: pathlib.Path | str,
     rows: int | None,
     workers: int | None,
     beam_args: tuple[str, ...],
@@ -67,15 +68,17 @@ def kddcup2012(
     from ctrpipe.pipeline.run.prepared import join
     from ctrpipe.transforms.kddcup2012 import Options
 
-    processes = Workers(workers, beam_args, scratch=output)
-    _print_counts(join(folder, output, Options(most_lines=rows, **options), processes))
+    with written_output(output) as place:
+        processes = Workers(workers, beam_args, scratch=place.folder)
+        joined = join(folder, place.folder, Options(most_lines=rows, **options), processes)
+    _print_counts(joined, place)
 
 
 @prepare.command()
 @click.argument("folder", type=PATH)
-@click.argument("output", type=PATH)
+@click.argument("output", type=PATH_OR_URL)
 @click.option("--model", type=MODEL, required=True, help="The served model: a run, DIR/models/<name>, or a version.")
-def requests(folder: pathlib.Path, output: pathlib.Path, model: pathlib.Path) -> None:
+def requests(folder: pathlib.Path, output: pathlib.Path | str, model: pathlib.Path) -> None:
     """Convert logged serving requests to a log.
 
     Reads what `ctrpipe serve --request_log` wrote for one model to FOLDER, such as requests/ctr. Writes a log without
@@ -97,13 +100,14 @@ def requests(folder: pathlib.Path, output: pathlib.Path, model: pathlib.Path) ->
     from ctrpipe.serving.layout import find_version
     from ctrpipe.serving.server.request_rows import write_rows
 
-    written = write_rows(folder, read_log_spec(find_version(model)), output)
+    with written_file(output) as place:
+        written = write_rows(folder, read_log_spec(find_version(model)), place.folder / pathlib.Path(output).name)
     for signature, count in sorted(written.skipped.items()):
         say(f"{count:,} requests to {signature} have no raw columns")
     say(f"{written.rows:,} rows of {written.requests:,} requests in {written.files:,} files, written to {output}")
 
 
-def _print_counts(joined: "Prepared") -> None:
+def _print_counts(joined: "Prepared", place: Output) -> None:
     rejected = sum(joined.rejected.values())
     say(f"{joined.lines:,} lines in; {rejected:,} malformed lines in all files, in dead_letter/rejects.jsonl")
     for reason, count in sorted(joined.reasons.items()):
@@ -113,13 +117,14 @@ def _print_counts(joined: "Prepared") -> None:
         say(f"{part}: {lines:,} lines, {joined.impressions[part]:,} impressions, click-through rate {rate:.4f}")
     absent = ", ".join(f"{name} {count:,}" for name, count in joined.without_partner.items() if count)
     say(f"Lines with an id that its table lacks, whose values are missing: {absent or 'none'}")
-    say(f"{joined.rows:,} rows: --data '{joined.log}'" + (f", and {joined.public_test}" if joined.public_test else ""))
+    also = f", and {place.shown(joined.public_test)}" if joined.public_test else ""
+    say(f"{joined.rows:,} rows: --data '{place.shown(joined.log)}'{also}")
 
 
 @prepare.command()
 @click.argument("log")
 @click.argument("labels")
-@click.argument("output", type=PATH)
+@click.argument("output", type=PATH_OR_URL)
 @click.option("--key", help="Join column of both files. Default: join the n-th row of LOG with the n-th of LABELS.")
 @click.option("--unmatched", help="Label of rows without one. Default: drop these rows; with --delay, label them 0.")
 @click.option("--time", help="With late labels: the column of LOG with the time of the row.")
@@ -140,7 +145,7 @@ def _print_counts(joined: "Prepared") -> None:
 def labels(
     log: str,
     labels: str,
-    output: pathlib.Path,
+    output: pathlib.Path | str,
     key: str | None,
     unmatched: str | None,
     fake_negatives: bool,
@@ -169,34 +174,36 @@ def labels(
     if delay is None:
         if fake_negatives:
             raise InputError("--fake-negatives needs --time, --delay and --label-time")
-        joined = join_labels([log], [labels], output, key, unmatched)
+        with written_output(output) as place:
+            joined = join_labels([log], [labels], place.folder, key, unmatched)
         given = "left out" if unmatched is None else f"labelled {unmatched}"
         say(
             f"{joined.rows:,} rows with {', '.join(joined.label)}; {joined.unmatched:,} without a label, {given}; "
-            f"{joined.unused:,} labels of no row; {joined.rejected:,} malformed rows in {output / 'dead_letter'}"
+            f"{joined.unused:,} labels of no row; {joined.rejected:,} malformed rows in {place.name}/dead_letter"
         )
-        click.echo(next_steps([command_name(), "init", joined.log]))
+        click.echo(next_steps([command_name(), "init", place.shown(joined.log)]))
         return
-    late = join_late_labels([log], delay, output, fake_negatives, seed)
+    with written_output(output) as place:
+        late = join_late_labels([log], delay, place.folder, fake_negatives, seed)
     for line in summary_of(late, delay):
-        say(line)
+        say(place.shown(line))
     if fake_negatives:
         say("Next, in a configuration with training.fake_negative_weighting:")
-        click.echo(_of_parts(late.log))
+        click.echo(_of_parts(place.shown(late.log)))
     else:
-        click.echo(next_steps([command_name(), "init", late.log]))
+        click.echo(next_steps([command_name(), "init", place.shown(late.log)]))
 
 
 @prepare.command()
 @click.argument("log", nargs=-1, required=True, callback=pattern_order)
-@click.argument("output", type=PATH)
+@click.argument("output", type=PATH_OR_URL)
 @click.option("--column", default="impressions", show_default=True, help="Column of the lists.")
 @click.option("--separator", default=" ", help="What stands between two items.  [default: a blank]")
 @click.option("--label-separator", default="-", show_default=True, help="What stands between an item and its label.")
 @click.option("--item", default="item", show_default=True, help="Column of the item that the rows get.")
 @click.option("--label", default="label", show_default=True, help="Column of the label that the rows get.")
 @click.option("--columns", metavar="A,B,...", help="Column names of a log without a header.")
-def impressions(log: tuple[str, ...], output: pathlib.Path, columns: str | None, **options: str) -> None:
+def impressions(log: tuple[str, ...], output: pathlib.Path | str, columns: str | None, **options: str) -> None:
     """Make rows of lists of impressions, such as MIND's.
 
     LOG is files or quoted globs, whose rows list what was shown together: N55689-1 N35729-0. Each item becomes a row.
@@ -215,9 +222,10 @@ def impressions(log: tuple[str, ...], output: pathlib.Path, columns: str | None,
     from ctrpipe.transforms.tables.impressions import rows_of_lists
 
     lists = impressions_of_options({**options, "columns": columns.split(",") if columns else []})
-    shown = rows_of_lists(log, lists, output)
+    with written_output(output) as place:
+        shown = rows_of_lists(log, lists, place.folder)
     say(f"{shown.rows:,} rows of {shown.lists:,} lists; {shown.rejected:,} malformed rows in dead_letter/")
-    click.echo(next_steps([command_name(), "init", shown.log]))
+    click.echo(next_steps([command_name(), "init", place.shown(shown.log)]))
 
 
 @prepare.command()
@@ -240,11 +248,11 @@ def impressions(log: tuple[str, ...], output: pathlib.Path, columns: str | None,
 )
 @click.option("--time-format", help="Format of the times of LOG, as in a `time` feature. Default: inferred.")
 @click.option("--columns", metavar="A,B,...", help="Column names of a LOG without a header.")
-@click.option("--output", type=PATH, default="joined", show_default=True, help="Output folder.")
+@click.option("--output", type=PATH_OR_URL, default="joined", show_default=True, help="Output folder or URL.")
 def join(
     log: str,
     tables: tuple[str, ...],
-    output: pathlib.Path,
+    output: pathlib.Path | str,
     as_of: str | None,
     time_format: str | None,
     columns: str | None,
@@ -269,15 +277,16 @@ def join(
     from ctrpipe.transforms.tables.join import join_tables, summary_of
 
     of_log = {"as_of": as_of, "time_format": time_format, "columns": columns.split(",") if columns else None}
-    made = join_tables([log], join_of_options(tables, options, of_log), output)
+    with written_output(output) as place:
+        made = join_tables([log], join_of_options(tables, options, of_log), place.folder)
     for line in summary_of(made):
-        say(line)
-    click.echo(next_steps([command_name(), "init", made.log]))
+        say(place.shown(line))
+    click.echo(next_steps([command_name(), "init", place.shown(made.log)]))
 
 
 @prepare.command()
 @click.argument("log", nargs=-1, required=True, callback=pattern_order)
-@click.argument("output", type=PATH)
+@click.argument("output", type=PATH_OR_URL)
 @click.option("--config", type=PATH, help="Configuration with `events`. Replaces the options up to --draw.")
 @click.option("--user", default="user", show_default=True, help="User column.")
 @click.option("--item", default="item", show_default=True, help="Item column.")
@@ -325,7 +334,7 @@ def join(
 @click.option("--beam-arg", "beam_args", multiple=True, help="An argument for Beam: do the work on Beam.")
 def history(
     log: tuple[str, ...],
-    output: pathlib.Path,
+    output: pathlib.Path | str,
     config: pathlib.Path | None,
     max_bad_row_rate: float,
     seed: int,
@@ -356,8 +365,9 @@ def history(
     events = load_config(config, ()).events if config else events_of_options(options)
     if events is None:
         raise InputError(f"{config}: it has no section `events`; add the columns of the event log to it")
-    processes = Workers(workers, beam_args, scratch=output)
-    made = with_histories(log, events, output, seed, processes, max_bad_row_rate)
+    with written_output(output) as place:
+        processes = Workers(workers, beam_args, scratch=place.folder)
+        made = with_histories(log, events, place.folder, seed, processes, max_bad_row_rate)
     say(
         f"{made.events:,} events of {made.users:,} users and {made.items:,} items; {made.rejected:,} malformed ones in "
         "dead_letter/rejects.jsonl"
@@ -370,7 +380,7 @@ def history(
     if made.short:
         say(f"{made.short:,} events have fewer negatives than asked for: no more items were known then")
     say(f"Columns: {', '.join(made.columns)}")
-    click.echo(f"Next, in a configuration:\n{_of_parts(made.log)}")
+    click.echo(f"Next, in a configuration:\n{_of_parts(place.shown(made.log))}")
 
 
 def _of_parts(log: str) -> str:

@@ -7,7 +7,8 @@ import click
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.lines import say
-from ctrpipe.pipeline.commands.options import MODEL, PATH
+from ctrpipe.common.store_folders import results_at
+from ctrpipe.pipeline.commands.options import MODEL, PATH_OR_URL
 
 
 @click.command()
@@ -19,14 +20,14 @@ from ctrpipe.pipeline.commands.options import MODEL, PATH
     help="Candidate column. Default: the one that shares its vocabulary with a history, or the first of role item.",
 )
 @click.option("--k", "depths", multiple=True, type=click.IntRange(1), help="The k of NDCG@k; repeatable. Default: 10.")
-@click.option("--output", type=PATH, help="Folder for ranking.json and ranking.html.")
+@click.option("--output", type=PATH_OR_URL, help="Folder or URL for ranking.json and ranking.html.")
 def ranking(
     source: pathlib.Path,
     data: tuple[str, ...],
     group: str | None,
     item: str | None,
     depths: tuple[int, ...],
-    output: pathlib.Path | None,
+    output: pathlib.Path | str | None,
 ) -> None:
     """Evaluate how well a model ranks lists of candidates.
 
@@ -43,9 +44,11 @@ def ranking(
     from ctrpipe.pipeline.ranking.show import print_ranking, write_ranking
     from ctrpipe.pipeline.run.trained_model import find_model
 
-    if output and output.is_file():
+    if isinstance(output, pathlib.Path) and output.is_file():
         raise InputError(f"--output {output}: a file; name a folder")
     ranked = rank(find_model(source), data, group, item, depths)
     print_ranking(ranked)
     if output:
-        say(f"Written: {', '.join(str(path) for path in write_ranking(ranked, output))}")
+        with results_at(output) as place:
+            written = write_ranking(ranked, place.folder)
+        say(f"Written: {', '.join(map(place.shown, written))}")

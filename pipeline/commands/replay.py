@@ -6,13 +6,14 @@ import click
 
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.lines import say
-from ctrpipe.pipeline.commands.options import PATH
+from ctrpipe.common.store_folders import written_output
+from ctrpipe.pipeline.commands.options import PATH, PATH_OR_URL
 
 
 @click.command()
 @click.argument("config", type=PATH)
 @click.option("--data", multiple=True, required=True, help="Quoted glob with a folder or file per day: 'logs/day=*'.")
-@click.option("--output", type=PATH, default=None, help="Result folder. Default: runs/<name>-replay.")
+@click.option("--output", type=PATH_OR_URL, default=None, help="Result folder or URL. Default: runs/<name>-replay.")
 @click.option("--window", type=click.IntRange(1), default=7, show_default=True, help="Days of data for `retrain`.")
 @click.option("--policy", default="retrain,warm,frozen", show_default=True, help="Policies, comma-separated.")
 @click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Training runs per model.")
@@ -21,7 +22,7 @@ from ctrpipe.pipeline.commands.options import PATH
 def replay(
     config: pathlib.Path,
     data: tuple[str, ...],
-    output: pathlib.Path | None,
+    output: pathlib.Path | str | None,
     window: int,
     policy: str,
     seeds: int,
@@ -44,15 +45,14 @@ def replay(
     # Lazy: numpy, pyarrow and pydantic take 0.7 s.
     from ctrpipe.pipeline.config import load_config
     from ctrpipe.pipeline.replay.days import readable_days
-    from ctrpipe.pipeline.replay.run import ReplayPlan, policies_of, run_replay
+    from ctrpipe.pipeline.replay.run import RUNS, ReplayPlan, policies_of, run_replay
     from ctrpipe.pipeline.replay.show import print_replay, write_replay
 
     policies = policies_of(policy.split(","))
     loaded = load_config(config, settings)
-    folder = output or pathlib.Path("runs") / f"{loaded.name}-replay"
-    results = run_replay(
-        ReplayPlan(loaded, readable_days(loaded, data), window, policies, warm_settings, seeds), folder
-    )
-    write_replay(results, folder)
-    print_replay(results)
-    say(f"Written: {folder}/replay.json, replay.svg")
+    plan = ReplayPlan(loaded, readable_days(loaded, data), window, policies, warm_settings, seeds)
+    with written_output(output or pathlib.Path("runs") / f"{loaded.name}-replay", leave_out=[RUNS]) as place:
+        results = run_replay(plan, place.folder)
+        write_replay(results, place.folder)
+        print_replay(results)
+    say(f"Written: {place.name}/replay.json, replay.svg")

@@ -1,12 +1,14 @@
 """The command `ctrpipe retrieve`."""
 
+import contextlib
 import pathlib
 
 import click
 
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.lines import say
-from ctrpipe.pipeline.commands.options import MODEL, PATH
+from ctrpipe.common.store_folders import written_file
+from ctrpipe.pipeline.commands.options import MODEL, PATH_OR_URL
 
 
 @click.command()
@@ -32,9 +34,9 @@ from ctrpipe.pipeline.commands.options import MODEL, PATH
     help="Target recall of the approximate index, relative to the exact one.",
 )
 @click.option("--cells", type=click.IntRange(1), help="Cells of the approximate index. Default: 4 sqrt(items).")
-@click.option("--output", type=PATH, help="Folder of versions, for the version with the index.")
+@click.option("--output", type=PATH_OR_URL, help="Folder or URL of versions, for the version with the index.")
 @click.option("--queries", multiple=True, help="User log: a file or quoted glob; repeatable.")
-@click.option("--answers", type=PATH, help="Parquet file for the items of each row of --queries.")
+@click.option("--answers", type=PATH_OR_URL, help="Parquet file or URL for the items of each row of --queries.")
 def retrieve(
     model: pathlib.Path,
     items: tuple[str, ...],
@@ -43,9 +45,9 @@ def retrieve(
     index: str,
     recall: float,
     cells: int | None,
-    output: pathlib.Path | None,
+    output: pathlib.Path | str | None,
     queries: tuple[str, ...],
-    answers: pathlib.Path | None,
+    answers: pathlib.Path | str | None,
 ) -> None:
     """Retrieve the best items of users (two-tower models).
 
@@ -64,9 +66,16 @@ def retrieve(
     # Lazy: TensorFlow, numpy and pyarrow take 4 s to import.
     from ctrpipe.pipeline.retrieval.retrieve import Approximate
     from ctrpipe.pipeline.retrieval.retrieve import retrieve as retrieve_items
+    from ctrpipe.serving.stored import versions_at
 
     asked = Approximate(recall, cells)
-    done = retrieve_items(model, items, output, queries, answers, item, top, index, asked)
+    with contextlib.ExitStack() as written:
+        versions = written.enter_context(versions_at(output)) if output is not None else None
+        beside = written.enter_context(written_file(answers)) if answers is not None else None
+        file = beside.folder / pathlib.Path(answers or "").name if beside else None
+        done = retrieve_items(
+            model, items, versions.folder if versions else None, queries, file, item, top, index, asked
+        )
     if indexed := done.indexed:
         catalogue = indexed.found
         say(f"{catalogue.rows:,} rows, {catalogue.unnamed:,} of them without an item")
@@ -77,7 +86,8 @@ def retrieve(
                 f"{indexed.recall.top} {indexed.recall.share:.4f}, by {indexed.recall.users:,} users"
             )
         what = "Written" if indexed.is_new else "Unchanged"
-        say(f"{what}: {done.version}, with {len(catalogue.names):,} items of {catalogue.vectors.shape[1]} numbers")
+        version = versions.shown(done.version) if versions else done.version
+        say(f"{what}: {version}, with {len(catalogue.names):,} items of {catalogue.vectors.shape[1]} numbers")
     if of := done.answered:
         say(f"{of.rows:,} rows answered in {of.seconds:.2f} s; {of.malformed:,} malformed lines left out")
         say(f"Written: {answers}")

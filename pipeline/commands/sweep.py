@@ -7,13 +7,14 @@ import click
 from ctrpipe.common.command_lines import command_name, next_steps
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.lines import say
-from ctrpipe.pipeline.commands.options import PATH
+from ctrpipe.common.store_folders import written_output
+from ctrpipe.pipeline.commands.options import PATH, PATH_OR_URL
 
 
 @click.command()
 @click.argument("config", type=PATH)
 @click.option("--data", multiple=True, help="Raw log: a file or quoted glob; repeatable. Replaces data.paths.")
-@click.option("--output", type=PATH, default=None, help="Result folder. Default: runs/<name of the sweep>.")
+@click.option("--output", type=PATH_OR_URL, default=None, help="Result folder or URL. Default: runs/<name of sweep>.")
 @click.option("--grid", multiple=True, metavar="KEY=VALUE,VALUE", help="Values of a key; repeat for all combinations.")
 @click.option(
     "--seeds", type=click.IntRange(1), default=None, help="Training runs per point. Default: 3, or the file's."
@@ -27,7 +28,7 @@ from ctrpipe.pipeline.commands.options import PATH
 def sweep(
     config: pathlib.Path,
     data: tuple[str, ...],
-    output: pathlib.Path | None,
+    output: pathlib.Path | str | None,
     grid: tuple[str, ...],
     seeds: int | None,
     settings: tuple[str, ...],
@@ -56,12 +57,13 @@ def sweep(
     """
     load_tensorflow()
     # Lazy: TensorFlow takes 3 s to import.
+    from ctrpipe.pipeline.run.prepared import MADE_OF_LOG
     from ctrpipe.pipeline.sweep.plan import make_plan
     from ctrpipe.pipeline.sweep.summary import print_sweep
     from ctrpipe.pipeline.sweep.sweep import sweep as run_sweep
 
     plan = make_plan(config, settings, grid, seeds, name, latency, costs, other)
-    folder = output or pathlib.Path("runs") / plan.name
-    print_sweep(run_sweep(plan, data, folder, keep_models))
-    say(f"Written: {folder}/sweep.json, sweep.csv, sweep.html, sweep.svg")
-    click.echo(next_steps([command_name(), "compare", str(folder)]))
+    with written_output(output or pathlib.Path("runs") / plan.name, leave_out=MADE_OF_LOG) as place:
+        print_sweep(run_sweep(plan, data, place.folder, keep_models))
+    say(f"Written: {place.name}/sweep.json, sweep.csv, sweep.html, sweep.svg")
+    click.echo(next_steps([command_name(), "compare", place.name]))

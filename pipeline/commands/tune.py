@@ -7,8 +7,10 @@ import click
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.lines import say
 from ctrpipe.common.monitors import Monitor
-from ctrpipe.pipeline.commands.options import PATH
+from ctrpipe.common.store_folders import written_output
+from ctrpipe.pipeline.commands.options import PATH, PATH_OR_URL
 
 
 def _milliseconds(_context: click.Context, _parameter: click.Parameter, value: str | None) -> float | None:
@@ -30,7 +32,7 @@ def _milliseconds(_context: click.Context, _parameter: click.Parameter, value: s
     "--budget", metavar="TIME", help="Time for all trials and the comparison, including earlier calls: 2h, 90m, 1h30m."
 )
 @click.option("--trials", metavar="NUMBER", help="Total number of trials, including earlier calls.")
-@click.option("--output", type=PATH, default=None, help="Result folder. Default: runs/<name>-tune.")
+@click.option("--output", type=PATH_OR_URL, default=None, help="Result folder or URL. Default: runs/<name>-tune.")
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Number of parallel trials.")
 @click.option(
     "--p99-ms",
@@ -52,7 +54,7 @@ def tune(
     data: tuple[str, ...],
     budget: str | None,
     trials: str | None,
-    output: pathlib.Path | None,
+    output: pathlib.Path | str | None,
     workers: int,
     p99_ms: float | None,
     objective: Monitor | None,
@@ -93,11 +95,14 @@ def tune(
     load_tensorflow()
     plan = make_plan(config, settings, limits, objective, workers, p99_ms, seeds)
     # Lazy: Keras takes 4 s, and load_tensorflow, which comes first, suppresses TensorFlow's start-up lines.
-    from ctrpipe.pipeline.run.prepared import joined
+    from ctrpipe.pipeline.run.prepared import MADE_OF_LOG, joined
     from ctrpipe.pipeline.tune.results import print_summary
     from ctrpipe.pipeline.tune.run import run_tune
 
-    folder = output or pathlib.Path("runs") / f"{plan.name}-tune"
     base = plan.space.base
-    summary = run_tune(plan, joined(list(data) or base.data.paths, base, folder), folder)
-    print_summary(summary, folder)
+    with written_output(output or pathlib.Path("runs") / f"{plan.name}-tune", leave_out=MADE_OF_LOG) as place:
+        folder = place.folder
+        summary = run_tune(plan, joined(list(data) or base.data.paths, base, folder), folder)
+        print_summary(summary, folder)
+    if place.name != str(folder):
+        say(f"Stored: {place.name}")

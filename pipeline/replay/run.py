@@ -37,6 +37,7 @@ from ctrpipe.pipeline.run.trained_model import find_model
 from ctrpipe.transforms.log.described_files import describe_files
 
 Policy = Literal["retrain", "warm", "frozen"]
+RUNS = "runs"  # in the folder of a seed: its trainings
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 MEASURED = ("auc", "log_loss", "calibration")
 _PROGRAM = (
@@ -198,7 +199,7 @@ def _train(plan: ReplayPlan, policy: Policy, last: int, output: pathlib.Path) ->
 
 def _folder(plan: ReplayPlan, policy: Policy, last: int, output: pathlib.Path) -> pathlib.Path:
     """Returns the folder of the run of a policy's model of a day."""
-    return output / "runs" / ("first" if last < plan.window else policy) / plan.days[last].name
+    return output / RUNS / ("first" if last < plan.window else policy) / plan.days[last].name
 
 
 def _score(plan: ReplayPlan, run: pathlib.Path, day: Day, output: pathlib.Path) -> dict[str, Any]:

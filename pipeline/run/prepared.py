@@ -24,6 +24,7 @@ DATA = "data"  # the rows of queries
 PREPARED = "prepared"
 SHOWN = "impressions"  # the rows of lists of impressions
 WITH_TABLES = "joined"  # the log with its side tables, which may be prepared further
+MADE_OF_LOG = ("tfx", "work", DATA, PREPARED, SHOWN, WITH_TABLES)  # folders that results do not need
 
 
 def join(folder: pathlib.Path, output: pathlib.Path, options: Options, workers: Workers) -> Prepared:

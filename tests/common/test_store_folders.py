@@ -12,7 +12,18 @@ import pytest
 
 from benchmarks.harness.store_servers import KEYS, Rule, faulty, free_port, running
 from ctrpipe.common import store_folders, stores
-from ctrpipe.common.store_folders import MANIFEST, download, local_copy, one_writer, read_manifest, upload
+from ctrpipe.common.errors import InputError
+from ctrpipe.common.store_folders import (
+    MANIFEST,
+    download,
+    local_copy,
+    one_writer,
+    read_manifest,
+    results_at,
+    upload,
+    written_file,
+    written_output,
+)
 from ctrpipe.common.stores import StoreError
 from tests.stores import command_environment
 
@@ -182,6 +193,73 @@ def test_what_a_killed_process_has_fetched_in_part_is_removed_and_what_another_f
     assert download(url, tmp_path / "copy") and not download(url, tmp_path / "copy")
     assert not left.exists() and held.exists()
     os.close(other)
+
+
+def write(place, **files):
+    for name, text in files.items():
+        path = place.folder / f"{name}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def names_at(url):
+    return sorted(each.removeprefix(f"{url}/") for each, _ in stores.objects_below(url))
+
+
+def test_what_a_command_writes_is_at_its_url_and_nothing_of_the_time_before(store):
+    url = f"{store.url}/joined"
+    for files in ({"a": "1", "b": "1"}, {"a": "2", "c": "1"}):
+        with written_output(f"{url}/", leave_out=["tfx"]) as place:
+            for old in place.folder.glob("*.txt"):
+                old.unlink()
+            write(place, **files)
+            (place.folder / "tfx").mkdir(exist_ok=True)
+            (place.folder / "tfx" / "large").write_text("stays here")
+            (place.folder / ".lock").touch()
+        assert place.shown(f"in {place.folder}/a.txt") == f"in {url}/a.txt"
+        assert names_at(url) == [*(f"{name}.txt" for name in files), MANIFEST]
+    assert stores.read_bytes(f"{url}/a.txt") == b"2"
+
+
+def test_an_output_that_fails_writes_nothing_and_keeps_what_it_has_on_this_machine(s3):
+    url = f"{s3.url}/joined"
+    with pytest.raises(InputError), written_output(url) as place:
+        write(place, part="half")
+        raise InputError("the log ends")
+    assert names_at(url) == []
+    with written_output(url) as place:
+        assert (place.folder / "part.txt").read_text() == "half"
+    assert names_at(url) == [MANIFEST, "part.txt"]
+
+
+def test_files_of_others_are_neither_mixed_nor_removed(s3):
+    stores.write_bytes(f"{s3.url}/joined/log/part-7.parquet", b"theirs")
+    with pytest.raises(StoreError, match=r"joined: holds files that were not .*, as log/part-7.parquet; choose"):
+        with written_output(f"{s3.url}/joined"):
+            pytest.fail("it began")
+    assert names_at(f"{s3.url}/joined") == ["log/part-7.parquet"]
+
+
+def test_results_replace_those_of_their_names_and_others_stay(store):
+    stores.write_bytes(f"{store.url}/drift/drift.json", b"old")
+    stores.write_bytes(f"{store.url}/drift/notes.txt", b"kept")
+    with results_at(f"{store.url}/drift") as place:
+        (place.folder / "drift.json").write_text("new")
+    assert not place.folder.exists()
+    assert stores.read_bytes(f"{store.url}/drift/drift.json") == b"new"
+    assert names_at(f"{store.url}/drift") == ["drift.json", "notes.txt"]
+
+
+def test_a_file_is_written_with_those_beside_it(s3, tmp_path):
+    for output in (f"{s3.url}/out/both.json", tmp_path / "out" / "both.json"):
+        with written_file(output) as place:
+            place.folder.mkdir(exist_ok=True)
+            (place.folder / "both.json").write_text("{}")
+            (place.folder / "both.svg").write_text("<svg/>")
+    assert names_at(f"{s3.url}/out") == ["both.json", "both.svg"]
+    assert (tmp_path / "out" / "both.svg").exists()
+    with pytest.raises(StoreError, match="a bucket; name a file in it"), written_file(s3.url):
+        pytest.fail("it began")
 
 
 def test_a_url_has_a_folder_of_its_own(monkeypatch, tmp_path):

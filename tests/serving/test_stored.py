@@ -19,7 +19,8 @@ from ctrpipe.serving import stored
 from ctrpipe.serving.layout import find_version
 from ctrpipe.serving.server.options import parse_flags, with_found_folder
 from ctrpipe.serving.server.run import running_server
-from ctrpipe.serving.stored import Mirror, fetch_model, fetch_newest, newest_stored, push_version
+from ctrpipe.serving.server.versions import Policy
+from ctrpipe.serving.stored import Mirror, fetch_model, fetch_newest, newest_stored, push_version, versions_at
 from tests.contract import models
 
 pytestmark = pytest.mark.slow  # a server starts in seconds
@@ -166,6 +167,41 @@ def test_a_version_that_is_there_is_not_pushed_over(s3, tmp_path):
     with one_writer(base), pytest.raises(StoreError, match="another process writes here"):
         push_version(small(tmp_path / "b", 6), base)
     assert newest_stored(base) == 5
+
+
+def test_many_versions_without_manifest_are_one_listing(s3, tmp_path, monkeypatch):
+    url = f"{s3.url}/models/many"
+    for number in range(1, 41):
+        stores.write_bytes(f"{url}/{number}/saved_model.pb", b"half")
+    push_version(small(tmp_path, 50), f"{s3.url}/other/ctr")
+    with faulty(s3.port, Rule()) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
+        mirror = Mirror(url)
+        for _ in range(2):
+            proxy.follow(Rule())
+            mirror.follow(Policy().wanted)
+            assert newest_stored(url) is None and mirror.is_empty()
+            assert len(proxy.requests()) < 20  # not one of each version
+        store_folders.upload(small(tmp_path / "late", 7), f"{url}/7")
+        assert newest_stored(url) == 7
+        mirror.follow(Policy().wanted)
+        assert [path.name for path in mirror.folder.iterdir()] == ["7"]
+        proxy.follow(Rule())
+        mirror.follow(Policy(all=True).wanted)
+        assert len(proxy.requests()) < 20
+
+
+def test_a_version_is_written_beside_the_newest_of_a_store(s3, tmp_path):
+    url = f"{s3.url}/indexed/ctr"
+    push_version(small(tmp_path, 3), url)
+    with versions_at(url) as place:
+        assert [path.name for path in place.folder.iterdir()] == ["3"]
+        small(place.folder, 4, "with an index")
+    assert newest_stored(url) == 4 and stores.read_bytes(f"{url}/4/saved_model.pb") == b"with an index"
+    with versions_at(url):
+        pass  # nothing new: nothing is pushed
+    with versions_at(tmp_path / "here") as place:
+        assert place.folder == tmp_path / "here"
 
 
 def test_a_server_is_given_a_run_of_a_store_and_a_url_with_nothing_below_is_said(s3, tmp_path, monkeypatch):
