@@ -1,6 +1,6 @@
 """The `evaluation`, `gates` and `statistics` sections of a run's configuration."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -226,10 +226,13 @@ class Gates(Section):
     null: none.
     """
     numbers: dict[str, NumberBounds] = pydantic.Field({}, examples=[{"seconds": {"mae": {"max": 30}}}])
-    """Limits of tasks that predict a number (`predicts`), by task name in `data.labels`."""
+    """Limits of tasks that predict a number (`predicts`), by task name in `data.labels`. null, of all or of a task:
+    none.
+    """
     max_drop: dict[Literal["auc", "gauc", "log_loss"], float] = {"auc": 0.0}
     """Maximum absolute deterioration relative to the last blessed model, by metric: how much lower the AUC or gAUC or
-    how much higher the log loss may be. By default only deteriorations within the noise are permitted.
+    how much higher the log loss may be. By default only deteriorations within the noise are permitted. null, of all or
+    of a metric: no limit.
     """
     max_drop_confidence: float | None = pydantic.Field(0.95, gt=0.5, lt=1, examples=[0.99])
     """Confidence level at which a test on the same rows must find a drop above `max_drop` to block a model, so that
@@ -241,8 +244,19 @@ class Gates(Section):
         {}, examples=[{"auc": 0.001}]
     )
     """Standard deviation of a metric over trainings that differ only in their seeds. It is used where fewer than six
-    trainings show it. By default 0.002 for the AUC and the gAUC, and 0.002 of the log loss for the log loss.
+    trainings show it. By default, and where it is null, 0.002 for the AUC and the gAUC, and 0.002 of the log loss for
+    the log loss.
     """
+
+    @pydantic.field_validator("numbers", "max_drop", "training_noise", mode="before")
+    @classmethod
+    def _without_null(cls, limits: Any) -> Any:
+        """Leaves out what is null, as a limit that is null is none."""
+        if limits is None:
+            return {}
+        if not isinstance(limits, Mapping):
+            return limits
+        return {name: limit for name, limit in limits.items() if limit is not None}
 
     @pydantic.model_validator(mode="after")
     def _can_be_passed(self) -> "Gates":

@@ -342,3 +342,16 @@ def test_a_log_in_place_of_a_configuration_is_told_what_drafts_one(tmp_path):
         with pytest.raises(InputError, match=said) as raised:
             load_config(tmp_path / name)
         assert "init" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("gates", "expected"),
+    [
+        ({"max_drop": None}, {}),
+        ({"max_drop": {"auc": None, "log_loss": 0.1}}, {"log_loss": 0.1}),
+        ({"numbers": None, "training_noise": None, "rig": None}, {"auc": 0.0}),
+    ],
+)
+def test_a_gate_that_is_null_is_none(tmp_path, gates, expected):
+    config = load_config(write(tmp_path, gates=gates))
+    assert config.gates.max_drop == expected and not config.gates.numbers and not config.gates.training_noise

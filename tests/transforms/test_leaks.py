@@ -44,6 +44,84 @@ def test_a_rate_of_earlier_rows_or_of_the_truth_is_not_named() -> None:
         assert gives_away(as_column(RATES[ITEM]), click) == ""
 
 
+# Columns beside a key ------------------------------------------------------------------------------------------------
+
+USERS = 300
+USER = RANDOM.integers(0, USERS, ROWS)
+BY_USER = LogSpec.model_validate(
+    {
+        "data": {"format": "parquet", "labels": {"ctr": "click"}},
+        "features": [{"kind": "categorical", "columns": ["user"]}, {"kind": "numeric", "columns": ["x"]}],
+    }
+)
+
+
+def counted_by_user() -> dict[str, np.ndarray]:
+    """Columns of click counts and rates by user: of the whole log, with the own row, without it, and of rows before."""
+    click = (RANDOM.random(ROWS) < RANDOM.beta(2, 8, USERS)[USER]).astype(np.float64)
+    clicks, rows = np.bincount(USER, click, USERS), np.bincount(USER, minlength=USERS)
+    until = np.zeros(ROWS)
+    so_far = np.zeros(USERS)
+    for row, (user, clicked) in enumerate(zip(USER, click, strict=True)):
+        so_far[user] += clicked
+        until[row] = so_far[user]
+    return {
+        "click": click,
+        "whole log": clicks[USER],
+        "smoothed": ((clicks + 2) / (rows + 10))[USER],
+        "percent": (100 * (clicks + 2) / (rows + 10))[USER].round(2),
+        "log-odds": np.log((clicks + 2) / (rows - clicks + 8))[USER],
+        "until": until,
+        "others": ((clicks[USER] - click + 1) / (rows[USER] + 4)),
+        "before": until - click,
+        "rows": rows[USER].astype(np.float64),
+    }
+
+
+COUNTED = counted_by_user()
+
+
+def told_of(values: np.ndarray, click: np.ndarray, user: np.ndarray = USER) -> list[str]:
+    names = [f"u{each}".encode() for each in user]
+    columns = {"user": pa.array(names, pa.binary()), "x": pa.array(values, pa.float32())}
+    rows = pa.table({**columns, "click": pa.array(click, pa.float32())})
+    return [found.text for found in suspects(BY_USER, rows) if found.column == "x"]
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        ("whole log", "its values are the clicks of each user in the whole log, those of the rows themselves"),
+        ("smoothed", OWN),
+        ("percent", OWN),
+        ("log-odds", OWN),
+        ("until", "from one row of a user to the next it rises by the click of the row itself"),
+        ("others", "among the rows of one user it is lower in those with a click (AUC 1.0000)"),
+    ],
+)
+def test_what_counts_the_clicks_of_the_rows_themselves_by_a_key_is_named(column: str, text: str) -> None:
+    most = slice(0, ROWS * 4 // 5)  # the training rows of a column that was made of all rows
+    for rows in (slice(None), most):
+        [told] = told_of(COUNTED[column][rows], COUNTED["click"][rows], USER[rows])
+        assert told.startswith(text) and told.endswith("; is it known before the click?")
+
+
+def test_running_counts_are_named_in_a_log_with_the_newest_row_first_too() -> None:
+    [told] = told_of(COUNTED["until"][::-1], COUNTED["click"][::-1], USER[::-1])
+    assert "it counts its own row" in told
+
+
+def test_counts_of_the_rows_before_and_of_other_clicks_are_not_named() -> None:
+    for column in ("before", "rows"):
+        assert told_of(COUNTED[column], COUNTED["click"]) == []
+    half = ROWS // 2
+    rates = RANDOM.beta(1, 30, USERS)  # few clicks: a rate of earlier rows is mostly of none or one
+    click = (RANDOM.random(ROWS) < rates[USER]).astype(np.float64)
+    clicks, rows = (np.bincount(USER[:half], weights, USERS) for weights in (click[:half], None))
+    for values in (clicks, (clicks + 1) / (rows + 2), rates):
+        assert told_of(values[USER][half:], click[half:], USER[half:]) == []
+
+
 # Histories -----------------------------------------------------------------------------------------------------------
 
 HISTORIES = [[f"i{item}" for item in RANDOM.integers(0, 60, size)] for size in RANDOM.integers(0, 6, ROWS)]

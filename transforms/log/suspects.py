@@ -15,13 +15,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from ctrpipe.common.metrics import auc
+from ctrpipe.transforms.log.column_values import Values, numbers_of, plain_chunks
+from ctrpipe.transforms.log.keyed_leaks import OWN_RATES, keyed_leaks
 from ctrpipe.transforms.log.kinds.kind import Kind
 from ctrpipe.transforms.log.kinds.multivalent import weighted_pair
 from ctrpipe.transforms.log.late_ends import rows_without_clicks
 from ctrpipe.transforms.log.look_alikes import LEAST_SHARE as LEAST_SHARE_ALIKE
 from ctrpipe.transforms.log.look_alikes import look_alikes
 from ctrpipe.transforms.log.own_items import held_items
-from ctrpipe.transforms.log.payload import payload_rows, plain, take_rows
+from ctrpipe.transforms.log.own_rates import LEAST_KEYS, are_own_rates
+from ctrpipe.transforms.log.payload import payload_rows, take_rows
 from ctrpipe.transforms.log.spec import LogSpec
 
 ALONE = "its values alone give the label away"  # how the strongest finding begins
@@ -29,18 +32,14 @@ MOST_AUC = 0.98  # of a column alone: those of real logs are far below
 LEAST_ROWS = 30  # of the rarer class, before anything is said of a column and the label
 LEAST_SHARE = 0.05  # of the rarer class: a value that is less frequent cannot carry a model
 CHANCE = 1e-6  # a finding is less likely by chance
-_MOST_SPREAD = 0.5  # of what chance has, of click rates about the values of a column that were computed from them
-_LEAST_RATES = 20  # different values of such a column
-_CLICKS_OF_RATE = 1.0  # n x (1 - x) of n rows with the value x, before they count
-_SURPRISE = 4.75  # standard deviations that chance exceeds once in CHANCE
 LEAST_IDS = 500  # rows that all have another value, before a column is called an id
 LEAST_PART = 0.01  # of the scale, that 99% of the numbers take: less leaves no difference between them
 FRACTION_DIGITS = 8  # of a number with decimals: 32 bits do not hold all of them
 LEAST_FRACTIONS = 0.1  # of a column's different values, that are such numbers
 MOST_WEIGHT = 0.5  # of all rows, that one row may have
-BINS = 256  # of a numeric column's values
 _SHOWN = 40  # characters of a value that are printed
 _READ_ROWS = 1 << 12
+_VARIANCE_OF_VALUES = 3.0  # of the clicks of a number, before it counts as a rate of a key: keys may share it
 _MOST_LISTS = 2000  # different lists that are looked at for weights
 _FRACTION = r"^[+-]?\d*\.\d+(?:[eE][+-]?\d+)?$"
 _MIXER = np.uint64(0x9E3779B97F4A7C15)  # Fibonacci hashing
@@ -62,21 +61,21 @@ def suspects(spec: LogSpec, rows: pa.Table) -> Iterator[Suspect]:
         spec: The description of the log.
         rows: Checked rows, with the columns of `payload_schema`.
     """
-    labels = {task: _numbers(rows[spec.data.columns_by_task[task]]) for task in spec.data.click_tasks}
-    weights = _numbers(rows[spec.data.weight]) if spec.data.weight else None
+    labels = {task: numbers_of(rows[spec.data.columns_by_task[task]]) for task in spec.data.click_tasks}
+    weights = numbers_of(rows[spec.data.weight]) if spec.data.weight else None
     if weights is not None and (text := _heavy(weights)):
         yield Suspect(str(spec.data.weight), "train", text)
     several = len(labels) > 1
-    for column in spec.feature_columns:
-        if column in spec.vector_lengths:
-            continue  # nearly every row has another vector, and none of them is an id
-        values = _Values.of(rows[column])
+    leaks = set()
+    # Nearly every row has another vector, and none of them is an id.
+    columns = {name: Values.of(rows[name]) for name in spec.feature_columns if name not in spec.vector_lengths}
+    for column, values in columns.items():
         if weights is not None and _is_same(values.numbers, weights):
             yield Suspect(column, "train", f"its values are those of the weight, {spec.data.weight}")
         for task, label in labels.items():
             if text := _gives_away(values, label):
-                of_task = f" (label {task})" if several else ""
-                yield Suspect(column, "train", f"{text}{of_task}; is it known before the click?")
+                yield _leak(column, text, task if several else None)
+                leaks.add(column)
                 break
         feature = spec.inputs[column]
         if (feature.is_single or feature.is_dense) and _numbers_rows(values):
@@ -95,6 +94,18 @@ def suspects(spec: LogSpec, rows: pa.Table) -> Iterator[Suspect]:
                 text = f"its elements seem to have weights, as {pair!r}: each pair counts as a value of its own"
                 sign = ":" if ":" in pair else "="
                 yield Suspect(column, "train", f"{text}; set weights: '{sign}' of kind: multivalent, or remove them")
+    keys = [name for name in columns if spec.inputs[name].is_single]
+    for task, label in labels.items():
+        rest = {name: values for name, values in columns.items() if name not in leaks}
+        for column, text in keyed_leaks(rest, [name for name in keys if name in rest], label):
+            yield _leak(column, text, task if several else None)
+            leaks.add(column)
+
+
+def _leak(column: str, text: str, task: str | None) -> Suspect:
+    """Returns the finding that a column gives the label of a task away; None for the only task."""
+    of_task = "" if task is None else f" (label {task})"
+    return Suspect(column, "train", f"{text}{of_task}; is it known before the click?")
 
 
 def _holds_own_item(feature: Kind, column: str, rows: pa.Table, labels: Mapping[str, np.ndarray]) -> str:
@@ -137,7 +148,7 @@ def late_ends(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspect]:
     for split, table in rows.items():
         for task in spec.data.click_tasks:
             column = spec.data.columns_by_task[task]
-            if count := rows_without_clicks(_numbers(table[column])):
+            if count := rows_without_clicks(numbers_of(table[column])):
                 yield Suspect(
                     column,
                     split,
@@ -146,7 +157,7 @@ def late_ends(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspect]:
                 )
 
 
-def _look_alikes(values: "_Values") -> str:
+def _look_alikes(values: Values) -> str:
     """Returns two categories of a column that a reader takes for one value; "" if there are none."""
     counts = np.bincount(values.codes, minlength=len(values.texts) + 1)[1:]
     frequent = np.flatnonzero(counts >= LEAST_SHARE_ALIKE * len(values.codes))
@@ -165,12 +176,12 @@ def gives_away(values: pa.ChunkedArray, label: np.ndarray) -> str:
         values: The column: texts, or floating-point numbers.
         label: The label of each row, 0 to 1.
     """
-    return _gives_away(_Values.of(values), label)
+    return _gives_away(Values.of(values), label)
 
 
 def _weighted_pair(column: pa.ChunkedArray, separator: str) -> str | None:
     """Returns an element such as `sports:0.25` if nearly all elements of a list column are a value and a number."""
-    values = pc.unique(_plain_chunks(column.drop_null())).cast(pa.binary()).to_pylist()[:_MOST_LISTS]
+    values = pc.unique(plain_chunks(column.drop_null())).cast(pa.binary()).to_pylist()[:_MOST_LISTS]
     texts = [value.decode("utf-8", "replace") for value in values]
     return weighted_pair({element for text in texts for element in text.split(separator) if element})
 
@@ -194,7 +205,7 @@ def constant_columns(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Su
             distinct = pc.unique(table[column])
             if len(distinct) != 1:
                 continue
-            alike = pc.sum(pc.equal(_plain_chunks(train), distinct[0])).as_py() or 0
+            alike = pc.sum(pc.equal(plain_chunks(train), distinct[0])).as_py() or 0
             share = (alike + 1) / (len(train) + 2)
             if share < 1 - 1 / (len(train) + 2) and share**table.num_rows < CHANCE:
                 of_train = f"which {alike / len(train):.0%} of the training rows have"
@@ -219,56 +230,6 @@ def spread_rows(files: Sequence[pathlib.Path], most: int) -> pa.Table:
     return pa.concat_tables([pa.parquet.read_schema(files[0]).empty_table(), *tables])
 
 
-# A column's values ----------------------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class _Values:
-    """A column as codes `[N]`, 0 for a missing value, and the text of each code; and as numbers, NaN for none."""
-
-    codes: np.ndarray
-    texts: pa.Array
-    numbers: np.ndarray | None
-    is_binned: bool
-
-    @classmethod
-    def of(cls, column: pa.ChunkedArray) -> "_Values":
-        """Returns the values of a column; many different numbers are put into BINS bins of equal frequency."""
-        encoded = _plain_chunks(column).combine_chunks().dictionary_encode()
-        codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
-        numbers = _numbers(column) if pa.types.is_floating(column.type) else _as_numbers(encoded, codes)
-        if not pa.types.is_floating(column.type) or len(encoded.dictionary) <= BINS:
-            return cls(codes, encoded.dictionary, numbers, False)
-        assert numbers is not None
-        known = np.isfinite(numbers)
-        edges = np.unique(np.quantile(numbers[known], np.linspace(0, 1, BINS + 1)[1:-1]))
-        binned = np.where(known, 1 + np.searchsorted(edges, numbers, side="right"), 0)
-        return cls(binned, encoded.dictionary, numbers, True)
-
-
-def _as_numbers(encoded: pa.DictionaryArray, codes: np.ndarray) -> np.ndarray | None:
-    """Returns texts as numbers [N]; None if one of them is not a number."""
-    try:
-        values = np.array([np.nan, *(float(value) for value in encoded.dictionary.to_pylist())])
-    except ValueError:
-        return None
-    return np.asarray(values[codes])
-
-
-def _plain_chunks(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Returns a column of dictionary arrays as one of plain arrays; others unchanged."""
-    return pa.chunked_array([plain(chunk) for chunk in column.chunks], _plain_type(column.type))
-
-
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
-def _numbers(column: pa.ChunkedArray) -> np.ndarray:
-    numbers: np.ndarray = column.combine_chunks().to_numpy(zero_copy_only=False).astype(np.float64)
-    return numbers
-
-
 # Findings -------------------------------------------------------------------------------------------------------------
 
 
@@ -290,7 +251,7 @@ def _heavy(weights: np.ndarray) -> str:
     )
 
 
-def _numbers_rows(values: _Values) -> bool:
+def _numbers_rows(values: Values) -> bool:
     """Returns whether a column has another value in each row: any texts, or whole numbers that count the rows."""
     rows = len(values.codes)
     if rows < LEAST_IDS or not values.codes.all() and not values.is_binned:
@@ -304,7 +265,7 @@ def _numbers_rows(values: _Values) -> bool:
     return len(np.unique(numbers)) == rows and bool(np.ptp(numbers) < 2 * rows)
 
 
-def _fractions(values: _Values) -> str:
+def _fractions(values: Values) -> str:
     """Returns that a column of texts has numbers with so many digits that programs write them differently; "" if not.
 
     1/3 is 0.33333334 in 32 bits and 0.3333333333333333 in 64: two categories.
@@ -352,7 +313,7 @@ def _stretched(numbers: np.ndarray | None, scale: str) -> str:
     )
 
 
-def _gives_away(values: _Values, label: np.ndarray) -> str:
+def _gives_away(values: Values, label: np.ndarray) -> str:
     """Returns how a column gives a label away, or "" if it does not. Rows without a label do not count."""
     known = np.isfinite(label)
     codes, clicks = values.codes[known], label[known] > 0.5
@@ -363,7 +324,7 @@ def _gives_away(values: _Values, label: np.ndarray) -> str:
     if alone > MOST_AUC:
         return f"{ALONE}, with an AUC of {alone:.4f}"
     if values.numbers is not None and _are_own_rates(values.numbers[known], clicks):
-        return "its values are the click rates of their own rows, computed from the labels of these rows themselves"
+        return OWN_RATES
     rows, of_rare = np.bincount(codes), np.bincount(codes, rare)
     least = max(LEAST_ROWS, LEAST_SHARE * rare.sum())
     tried = len(rows) + 1
@@ -381,27 +342,10 @@ def _gives_away(values: _Values, label: np.ndarray) -> str:
 
 
 def _are_own_rates(numbers: np.ndarray, clicks: np.ndarray) -> bool:
-    """Returns whether numbers are click rates that were computed from these clicks, as the mean of the label by item.
-
-    Rows with the value x then have the click rate x, nearer than chance lets the clicks of other rows be.
-    """
-    known = np.isfinite(numbers)
-    values, groups, rows = np.unique(numbers[known], return_inverse=True, return_counts=True)
-    if len(values) < _LEAST_RATES or values[0] < 0 or values[-1] > 1:
-        return False
-    spread = values * (1 - values)
-    counted = rows * spread >= _CLICKS_OF_RATE
-    if counted.sum() < _LEAST_RATES:
-        return False
-    rates = np.bincount(groups, clicks[known])[counted] / rows[counted]
-    size, spread = rows[counted], spread[counted]
-    squares = size * (rates - values[counted]) ** 2 / spread  # 1 on average by chance, with the variance below
-    variance = 2 + (1 - 6 * spread) / (size * spread)
-    freedom = 2 * len(squares) ** 2 / float(variance.sum())
-    # Wilson and Hilferty (1931): the cube root of chi-square by its degrees of freedom is nearly normal.
-    usual, deviation = 1 - 2 / (9 * freedom), math.sqrt(2 / (9 * freedom))
-    mean = float(squares.mean())
-    return mean < _MOST_SPREAD and (usual - mean ** (1 / 3)) / deviation > _SURPRISE
+    """Returns whether numbers are click rates of these rows by a key, whose values the numbers tell apart."""
+    finite = np.isfinite(numbers)
+    values, keys = np.unique(numbers[finite], return_inverse=True)
+    return len(values) >= LEAST_KEYS and are_own_rates(numbers[finite], keys, clicks[finite], _VARIANCE_OF_VALUES)
 
 
 def _auc_of_order(numbers: np.ndarray | None, known: np.ndarray, clicks: np.ndarray) -> float:

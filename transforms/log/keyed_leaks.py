@@ -1,0 +1,120 @@
+"""Finds columns that give the label away beside a key, such as a user: what was counted by the key over the whole log.
+
+A count or a click rate by a key that includes its own row, or only rows after it, says something of the row's label,
+although no value of the column does so alone.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ctrpipe.common.metrics import auc_of_counts
+from ctrpipe.transforms.log.column_values import Values
+from ctrpipe.transforms.log.own_rates import LEAST_KEYS, are_own_counts, are_own_rates
+
+OWN_RATES = "its values are the click rates of their own rows, computed from the labels of these rows themselves"
+MOST_AUC = 0.98  # of a column beside a key
+LEAST_ROWS = 30  # of the rarer class, before anything is said of them
+MOST_KEYS = 6  # columns that are tried as keys: those with the most values
+_ROUNDING = 1e-9  # of a column's largest number
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+
+def keyed_leaks(columns: Mapping[str, Values], keys: Sequence[str], label: Floats) -> Iterator[tuple[str, str]]:
+    """Yields columns that give a label away beside a key, each with how it does so.
+
+    Args:
+        columns: The columns, in the order of the log.
+        keys: The columns of single categories.
+        label: The label of each row, 0 to 1; NaN where it is missing.
+    """
+    known = np.isfinite(label)
+    clicks = label > 0.5
+    if min((clicks & known).sum(), (~clicks & known).sum()) < LEAST_ROWS:
+        return
+    tried = [(name, _ByKey.of(columns[name].codes, known)) for name in _most_different(columns, keys)]
+    for column, values in columns.items():
+        if values.numbers is None:
+            continue
+        for name, by_key in tried:
+            if name != column and (text := _given_away(values.numbers, name, by_key, clicks)):
+                yield column, text
+                break
+
+
+def _most_different(columns: Mapping[str, Values], keys: Sequence[str]) -> list[str]:
+    """Returns the keys with the most values, among those whose values have two rows or more on average."""
+    sizes = {name: len(np.unique(columns[name].codes)) for name in keys}
+    several = [name for name, size in sizes.items() if LEAST_KEYS <= size <= len(columns[name].codes) / 2]
+    return sorted(several, key=lambda name: -sizes[name])[:MOST_KEYS]
+
+
+@dataclasses.dataclass(frozen=True)
+class _ByKey:
+    """Rows in the order of a key and then of the log.
+
+    Attributes:
+        rows: The rows, [N].
+        keys: The key of each of them, from 0 on.
+        follows: Whether each one but the first has the key of the one before, [N - 1].
+    """
+
+    rows: npt.NDArray[np.int64]
+    keys: npt.NDArray[np.int64]
+    follows: Flags
+
+    @classmethod
+    def of(cls, codes: npt.NDArray[np.int64], among: Flags) -> "_ByKey":
+        """Orders the rows `among` that have a value of the key; code 0 is none."""
+        order = np.argsort(codes, kind="stable")
+        rows = order[(among & (codes > 0))[order]]
+        follows = np.diff(codes[rows]) == 0
+        return cls(rows, np.concatenate([[0], np.cumsum(~follows)]).astype(np.int64)[: len(rows)], follows)
+
+
+def _given_away(numbers: Floats, key: str, by_key: _ByKey, clicks: Flags) -> str:
+    """Returns how a column gives the label away beside a key; "" if it does not."""
+    values, clicked = numbers[by_key.rows], clicks[by_key.rows]
+    if not len(values) or not np.isfinite(values).all():
+        return ""
+    steps = np.diff(values)
+    small = _ROUNDING * np.abs(values).max()
+    changes = np.where(np.abs(steps) > small, np.sign(steps), 0)[by_key.follows]
+    if not changes.any():
+        if are_own_rates(values, by_key.keys, clicked):
+            return OWN_RATES
+        if are_own_counts(values, by_key.keys, clicked):
+            return f"its values are the clicks of each {key} in the whole log, those of the rows themselves among them"
+        return ""
+    later, earlier = clicked[1:][by_key.follows], clicked[:-1][by_key.follows]
+    for of_click, change in ((later, changes), (earlier, -changes)):
+        if _auc(change, of_click) > MOST_AUC:
+            return f"from one row of a {key} to the next it rises by the click of the row itself: it counts its own row"
+    above = _above_mean(values, by_key.keys, small)
+    differs = above != 0
+    alone = _auc(above[differs], clicked[differs])
+    if max(alone, 1 - alone) > MOST_AUC:
+        side = "lower" if alone < 0.5 else "higher"
+        return (
+            f"among the rows of one {key} it is {side} in those with a click (AUC {max(alone, 1 - alone):.4f}), as a "
+            "click rate of the other rows is"
+        )
+    return ""
+
+
+def _above_mean(values: Floats, keys: npt.NDArray[np.int64], small: float) -> Floats:
+    """Returns 1 where a value is above the mean of its key, -1 where it is below, and 0 where it equals it."""
+    mean = (np.bincount(keys, values) / np.bincount(keys))[keys]
+    return np.where(np.abs(values - mean) > small, np.sign(values - mean), 0.0)
+
+
+def _auc(signs: Floats, clicks: Flags) -> float:
+    """Returns the AUC of the numbers -1, 0 and 1 as scores; 0.5 where a class has too few rows."""
+    if min(clicks.sum(), (~clicks).sum()) < LEAST_ROWS:
+        return 0.5
+    levels = (1 + signs).astype(np.int64)
+    return auc_of_counts(np.bincount(levels[clicks], minlength=3), np.bincount(levels[~clicks], minlength=3))
