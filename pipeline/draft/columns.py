@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ctrpipe.pipeline.draft.roles import counted_label, is_outcome, is_split_marker
+from ctrpipe.pipeline.draft.roles import counted_label, is_outcome, is_split_marker, of_truth
 from ctrpipe.transforms.log.kinds.categorical import Categorical
 from ctrpipe.transforms.log.kinds.guess import TIME_NAME, ColumnSample, Guess
 from ctrpipe.transforms.log.kinds.kind import Kind
@@ -21,8 +21,8 @@ from ctrpipe.transforms.log.words import NUMBER, USUAL_MISSING
 
 # Names of label columns, most likely first.
 _LABELS = (
-    *("click", "clicked", "is_click", "is_clicked", "label", "ctr", "target", "y", "clk", "conversion"),
-    *("converted", "purchase", "purchased", "buy", "like", "liked", "recommended_ind", "rating", "stars", "score"),
+    *("click", "clicked", "label", "ctr", "target", "y", "clk", "conversion"),
+    *("converted", "purchase", "purchased", "buy", "like", "liked", "recommended", "rating", "stars", "score"),
 )
 # Names of labels that are rates, which are taken only where no column has two values.
 _RATES = (
@@ -122,10 +122,10 @@ def guess_label(sample: LogSample, column: str | None = None) -> LabelGuess | No
         for name, rule in rules.items()
         if name not in no_labels and not is_split_marker(name, sample.columns[name])
     }
-    named = [name for wanted in _LABELS for name in rules if name.lower().replace(" ", "_") == wanted]
+    named = [name for wanted in _LABELS for name in rules if of_truth(name) == wanted]
     likely = [*named, *_of_two_values(rules, sample)]
     rules = {name: (rule, comment + _asked(name, likely, sample)) for name, (rule, comment) in rules.items()}
-    words = [name for wanted in _LABELS for name in sample.columns if name.lower().replace(" ", "_") == wanted]
+    words = [name for wanted in _LABELS for name in sample.columns if of_truth(name) == wanted]
     if not likely:
         guesses = ((name, _word_rule(name, sample.columns[name])) for name in words if name not in rules)
         found = next(((name, rule) for name, rule in guesses if rule), None)
@@ -165,7 +165,7 @@ def _of_two_values(rules: Mapping[str, tuple[str | dict[str, Any], str]], sample
 def _asked(name: str, likely: Sequence[str], sample: LogSample) -> str:
     """Returns the question whether a column is the label; "" where its name says so, or its place without names."""
     is_first = sample.data.get("header") is False and name == next(iter(sample.columns))
-    if is_outcome(name) or name.lower().replace(" ", "_") in _LABELS or is_first or name not in likely:
+    if is_outcome(name) or of_truth(name) in _LABELS or is_first or name not in likely:
         return ""
     others = [other for other in likely if other != name]
     return f"; is it the label{f', or {others[0]}' if others else ''} (--label)?"

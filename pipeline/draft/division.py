@@ -99,9 +99,9 @@ def _of_group(column: str) -> dict[str, Any]:
 
 
 def _rises(numbers: Sequence[int]) -> bool:
-    """Returns whether numbers rise from row to row, with falls in at most 20% of the rows."""
-    falls = sum(second < first for first, second in zip(numbers, numbers[1:], strict=False))
-    return falls <= 0.2 * len(numbers)
+    """Returns whether numbers rise, with falls in at most 20% of their changes; several rows may be of one time."""
+    steps = [second - first for first, second in zip(numbers, numbers[1:], strict=False) if first != second]
+    return sum(step < 0 for step in steps) <= 0.2 * len(steps)
 
 
 def _runs(values: list[str]) -> int:

@@ -9,7 +9,8 @@ from ctrpipe.transforms.log.sample import LogSample
 # A number without an id in its name may be a count, as of impressions; a query repeats from session to session.
 _ID = r"_?(id|key|hash|uuid|guid)"
 _SESSION = re.compile(
-    rf"(session|sess)({_ID})?|(visit|request|req|impression|imp|basket|cart|search|srch){_ID}", re.IGNORECASE
+    rf"(session|sess)({_ID})?|(visit|request|req|impression|imp|display|auction|basket|cart|search|srch){_ID}",
+    re.IGNORECASE,
 )
 _USER = re.compile(
     rf"(user|uid|member|customer|cust|visitor|client|account|person|patient|cookie|viewer|buyer)({_ID})?", re.IGNORECASE
@@ -30,6 +31,11 @@ class Group:
 
     column: str
     is_scattered: bool
+
+
+def is_session(name: str) -> bool:
+    """Returns whether a column's name is that of a session or a request, whose values do not return."""
+    return _SESSION.fullmatch(name.rsplit(".", 1)[-1]) is not None
 
 
 def group_of(sample: LogSample, label: str) -> Group | None:

@@ -44,12 +44,16 @@ def other_times(columns: Mapping[str, Sequence[str]], guesses: Mapping[str, Gues
     }
 
 
-def _ends(values: Sequence[str], time_format: str) -> tuple[float, float]:
-    """Returns the seconds since 1970 between which 90% of some times lie; 0 and 0 if none can be read."""
+def seconds_of(values: Sequence[str], time_format: str) -> np.ndarray:
+    """Returns the seconds since 1970 of some times, NaN for those that cannot be read."""
     texts = pa.array([value.encode() for value in values], pa.binary())
     digits = eight_digits(texts)
-    dates = bool(digits.no_hour) and not digits.no_date
-    seconds = epoch_seconds(texts, time_format, dates)
+    return epoch_seconds(texts, time_format, bool(digits.no_hour) and not digits.no_date)
+
+
+def _ends(values: Sequence[str], time_format: str) -> tuple[float, float]:
+    """Returns the seconds since 1970 between which 90% of some times lie; 0 and 0 if none can be read."""
+    seconds = seconds_of(values, time_format)
     known = seconds[~np.isnan(seconds)]
     if not len(known):
         return 0.0, 0.0

@@ -22,6 +22,7 @@ from ctrpipe.pipeline.draft.division import Division, divided
 from ctrpipe.pipeline.draft.made_columns import MadeColumn
 from ctrpipe.pipeline.draft.numbered import numbered_vectors
 from ctrpipe.pipeline.draft.other_times import other_times
+from ctrpipe.pipeline.draft.passing import passing_columns
 from ctrpipe.pipeline.draft.recipe import MOST_OF_TREES, LogSize, count_rows, recipe
 from ctrpipe.pipeline.draft.roles import Role, counted_label, may_be_weight, more_than, roles
 from ctrpipe.pipeline.draft.sets.mind import impressions_column, is_behaviors
@@ -149,8 +150,13 @@ def draft(
     if division.without:
         text = "left out: no test row has a value of it that a training row has, as the split says"
         guesses[division.without] = Guess({}, text)
-        if not any(guess.settings for guess in guesses.values()):
-            raise _no_columns(path, target.column)
+    guesses |= {
+        name: guess
+        for name, guess in passing_columns(sample.columns, guesses, division.settings, is_whole).items()
+        if name not in kept
+    }
+    if not any(guess.settings for guess in guesses.values()):
+        raise _no_columns(path, target.column)
     rows = count_rows(files, sample)
     histories = _histories(sample, guesses, rows)
     no_trees = openmp_missing()

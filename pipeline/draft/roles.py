@@ -60,7 +60,8 @@ _ID_SHARE = 0.25  # of different values, from which an id of rows cannot be lear
 _OTHER_LABEL = re.compile(
     r"(is|has|did|was|post_?click|label|y|target)?_?(click|clicked|clk|order|orders|ordered|buy|bought|purchase|purchased|"
     r"conversion|converted|conv|cvr|install|installed|add_?to_?cart|checkout|signup|sign_up|booked|booking|like|liked|"
-    r"follow|followed|forward|share|shared|hate|favou?rite|long_?view|finish|finished|dislike|sale|sold|label|target)s?",
+    r"follow|followed|forward|share|shared|hate|favou?rite|long_?view|finish|finished|dislike|sale|sold|label|target|"
+    r"opened|unsubscribed?|bounced?|replied|responded|response)s?(_?(bool|flag|ind|indicator|yn))?",
     re.IGNORECASE,
 )
 # A number that follows a click: a time that somebody stayed, or what somebody paid.
@@ -105,6 +106,11 @@ def is_split_marker(name: str, values: Sequence[str]) -> bool:
 def is_outcome(name: str) -> bool:
     """Returns whether a name is one of what follows an impression, as clicked, is_booked or outcome.order."""
     return _OTHER_LABEL.fullmatch(name.rsplit(".", 1)[-1]) is not None
+
+
+def of_truth(name: str) -> str:
+    """Returns a name without what says that it is of truth values: `click` for is_click, click_bool and Click Flag."""
+    return re.sub(r"^(is|was|has|did)_|_(bool|flag|ind|indicator|yn)$", "", name.lower().replace(" ", "_"))
 
 
 def may_be_weight(name: str, values: Sequence[str]) -> bool:

@@ -53,6 +53,10 @@ _SHARE = 0.99  # of a column's values that are numbers
 _NEARLY = 0.02  # a delimiter may fit this share of the lines less than another
 _DECIMALS = {sign: re.compile(rf"[+-]?\d*(?:[{sign}]\d+)?(?:[eE][+-]?\d+)?", re.ASCII) for sign in ".,"}
 _FEWEST_ROWS = 20  # in which values repeat
+_LEARNERS = {
+    "LIBSVM or LIBFFM": re.compile(rb"[+-]?\d+(\.\d+)?([ \t]+\d+:(\d+:)?[^\s:|]+)+\s*(#.*)?"),
+    "Vowpal Wabbit": re.compile(rb"[+-]?\d+(\.\d+)?( [^\s|]+)*( \|[^\s|]+( [^\s|]+)+)+\s*"),
+}
 LIST_SEPARATOR = "|"
 _FEWEST_KEYS = 8  # of objects, before those with ever other keys are maps and not records
 _FEWEST_MAPS = 20  # objects of one name, likewise
@@ -271,7 +275,19 @@ def _of_utf8(path: str, text: bytes, delimiter: str | None) -> LogSample:
         raise no_rows(path)
     if lines[0].lstrip().startswith(b"{"):
         return _of_json(lines[:ROWS])
+    if delimiter is None:
+        _check_is_table(path, lines)
     return _of_table(path, b"\n".join(lines) + b"\n", lines, delimiter)
+
+
+def _check_is_table(path: str, lines: Sequence[bytes]) -> None:
+    """Raises InputError for lines of a learner's own format, whose values have no columns."""
+    for program, form in _LEARNERS.items():
+        if all(map(form.fullmatch, lines[:_FEWEST_ROWS])):
+            raise InputError(
+                f"{path}: lines as '{excerpt(lines[0].decode('utf-8', 'replace'), 40)}' are input of {program}, whose "
+                "values have no columns; write a column for each field, as CSV, TSV, JSON or Parquet"
+            )
 
 
 def _of_json(objects: list[bytes]) -> LogSample:

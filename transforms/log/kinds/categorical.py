@@ -1,7 +1,8 @@
 """The kind `categorical`."""
 
+import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import pydantic
@@ -15,6 +16,21 @@ from ctrpipe.transforms.log.written import WRITTEN_NUMBER
 # What a draft keeps of a column of many values: those that occur twice, half a million at most.
 OFTEN = {"top_k": 500_000, "min_count": 2}
 _CLOCK = re.compile(r"\d{1,3}:[0-5]\d(:[0-5]\d(\.\d+)?)?( ?[AaPp][Mm])?")
+# Texts that do not repeat and have parts that do, and what to do with them.
+_PARTED: tuple[tuple[Callable[[str], bool], str], ...] = (
+    (
+        lambda value: re.match(r"[a-z][a-z0-9+.-]*://|www\.", value) is not None,
+        "; parts of an address, such as its host, repeat: write them as columns of their own",
+    ),
+    (
+        lambda value: re.fullmatch(r"\(?-?\d+\.\d+ ?[,; ] ?-?\d+\.\d+\)?", value) is not None,
+        "; two numbers in a column, such as a place: write each as a column of its own",
+    ),
+    (
+        lambda value: re.fullmatch(r"[^@\s]+@[^@\s]+\.[a-z]+", value) is not None,
+        "; the part after the @ may repeat: write it as a column of its own",
+    ),
+)
 _MOST_CLOCKS = 32  # different values that are more likely names than amounts
 
 
@@ -101,7 +117,9 @@ class Categorical(WithVocabulary):
             rounded = f"ids as {column.rounded_id}, which a spreadsheet has rounded, so that several ids became one"
             return Guess({}, f"{rounded}: left out; export the ids as text", True)
         if nothing_repeats:
-            return Guess.nothing_repeats(column.seen, len(column.distinct) == len(column.present))
+            left_out = Guess.nothing_repeats(column.seen, len(column.distinct) == len(column.present))
+            advice = "" if numbers else next((text for form, text in _PARTED if column.most(form)), "")
+            return dataclasses.replace(left_out, comment=left_out.comment + advice)
         settings: dict[str, Any] = {"kind": "categorical"}
         if len(column.distinct) > 1000 and sum(1 for count in column.distinct.values() if count > 1) > 100:
             settings |= OFTEN
@@ -115,7 +133,8 @@ class Categorical(WithVocabulary):
         if numbers is None:
             return Guess(settings, column.seen_as_texts)
         other = "; or numeric?" if numbers.or_other else ""
-        return Guess(settings, f"whole numbers taken as ids, {column.seen}{other}", numbers.unsure)
+        are_ids = "whole numbers taken as ids, " if len(column.distinct) > 2 else ""
+        return Guess(settings, f"{are_ids}{column.seen}{other}", numbers.unsure)
 
     def notes(self, column: str, seen: Seen) -> Iterator[str]:
         if self.transform == "hash":

@@ -12,12 +12,21 @@ from ctrpipe.transforms.log.words import INFINITE, NUMBER, USUAL_MISSING
 # A column has a kind if at least this share of its values matches it.
 _SHARE = 0.99
 TIME_NAME = re.compile(r"(^|_|\b)(time|timestamp|ts|dt|ds|date|day|hour|datetime|created|at)(_|\b|$)", re.IGNORECASE)
-ID_NAME = re.compile(r"(^|[_\s])(id|code|zip|type|category|hash|key|model|ip|site|app|device|user|item|ad)s?$", re.I)
+ID_NAME = re.compile(
+    r"(^|[_\s])((id|code|zip|type|category|hash|key|model|ip|site|app|device|user|item|ad)s?|publisher|advertiser|campaign|"
+    r"creative|placement|region|city|country|state|brand|store|shop|seller|merchant|vendor|product|channel|genre|carrier|"
+    r"network|browser|author|artist|domain)$",
+    re.I,
+)
+_NUMBER_OF = re.compile(
+    r"(n|num|nr|no|number|count|cnt|total|avg|mean|max|min|sum)[_\s]", re.IGNORECASE
+)  # as in n_items
 _CODE_NAME = re.compile(r"^[Cc]\d+$")
 # A word of the name, as in `avg_price`, `viewCount` and `price2`: `country` is no count, and `language` no age.
 _NUMBER_NAME = re.compile(
     r"((?i:^|[^a-z])|(?<=[a-z])(?=[A-Z]))(?i:prices?|counts?|cnt|ages?|num|amounts?|durations?|len|length|sizes?|rates?|scores?|"
-    r"views?|clicks?|income|salary|balance|distance|quantity|qty|budget|bid|cost)(?![a-z])|"
+    r"views?|clicks?|income|salary|balance|distance|quantity|qty|budget|bid|cost|premiums?|fees?|revenue|spend|spent|total|"
+    r"days|hours|minutes|seconds|months|tenure|discount|temperature|percent|pct|ratio|visits)(?![a-z])|"
     r"(?i:price|amount|duration|(?<!ac)count)(?i:s?)$|^I\d+$"
 )
 _LEADING_ZERO = re.compile(r"0\d+$")  # 02139 is a code, which no amount is written as
@@ -25,6 +34,7 @@ _LEADING_ZERO = re.compile(r"0\d+$")  # 02139 is a code, which no amount is writ
 ROUNDED_ID = re.compile(r"[1-9]([.,]\d{1,5})?E\+\d{2}")
 _FEWEST_ROUNDED = 0.01  # of a column's values
 _MOST_CODES = 32  # distinct whole numbers that are more likely codes than amounts
+_REPEATED = 0.3  # of the values that are different, above which they are too many for codes
 _MANY = 100  # rows in which values that do not repeat say something
 
 
@@ -172,9 +182,10 @@ class ColumnSample:
             return NumberUse("row" if self.never_repeats else "code", unsure=bool(_NUMBER_NAME.search(self.name)))
         if any("." in value.removesuffix(".0") or "e" in value.lower() for value in texts):
             return NumberUse("amount")
-        if _NUMBER_NAME.search(self.name) and not ID_NAME.search(self.name):
+        is_id = ID_NAME.search(self.name) and not _NUMBER_OF.match(self.name)
+        if not is_id and (_NUMBER_NAME.search(self.name) or _NUMBER_OF.match(self.name)):
             return NumberUse("amount")
-        if ID_NAME.search(self.name) or _CODE_NAME.match(self.name):
+        if is_id or _CODE_NAME.match(self.name):
             return NumberUse("row" if self.never_repeats else "code")
         if any(len(value) > 9 for value in self.present) or len(self.distinct) <= 2:
             return NumberUse("row" if self.hardly_repeats else "code")
@@ -183,5 +194,6 @@ class ColumnSample:
             counts_rows = numbers[-1] - numbers[0] < 2 * len(self.present)
             return NumberUse("row") if counts_rows else NumberUse("amount", unsure=True)
         are_skewed = numbers[0] <= 1 and numbers[len(numbers) // 2] * 4 < numbers[-1]
-        is_amount = are_skewed and len(self.distinct) > _MOST_CODES
+        hardly_repeat = len(self.present) > _MANY and len(self.distinct) > _REPEATED * len(self.present)
+        is_amount = hardly_repeat or (are_skewed and len(self.distinct) > _MOST_CODES)
         return NumberUse("amount" if is_amount else "code", unsure=True, or_other=True)

@@ -13,6 +13,7 @@ _SEPARATORS = "|,; "  # that a draft tries
 _SEVERAL = 0.2  # of the rows, above which have several values in a column of lists
 _WEIGHTED = re.compile(r"[^:=]+[:=][-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 _FEWEST_PAIRS = 30  # different values with a weight, before elements are taken for such
+_FEWEST_TEXTS = 50  # different texts with blanks; fewer ones are names, as those of campaigns and browsers
 _TEXT_LENGTH = 24  # characters of a value that is rather a text than a name
 
 
@@ -122,6 +123,8 @@ def _separator(present: Sequence[str]) -> str | None:
     """
     for separator in _SEPARATORS:
         if sum(separator in value for value in present) <= _SEVERAL * len(present):
+            continue
+        if separator == " " and len(set(present)) < _FEWEST_TEXTS and len(present) > _FEWEST_TEXTS:
             continue
         tokens = [[token for token in value.split(separator) if token] for value in present]
         several = sum(len(row) > 1 for row in tokens)

@@ -1,0 +1,145 @@
+"""What `ctrpipe init` drafts for logs of searches, mailings, insurances, and for the input of other learners."""
+
+import pathlib
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.draft.page import Said, draft
+
+RANDOM = np.random.default_rng(3)
+
+
+def drafted(folder: pathlib.Path, rows: dict, **said: object) -> tuple[dict, list[str]]:
+    path = folder / "log.csv"
+    pd.DataFrame(rows).to_csv(path, index=False)
+    text, unsure = draft([str(path)], said=Said(**said))  # type: ignore[arg-type]
+    return yaml.safe_load(text), unsure
+
+
+def kinds(values: dict) -> dict[str, str]:
+    return {column: entry["kind"] for entry in values["features"] for column in entry["columns"]}
+
+
+def searches(number: int = 150, each: int = 6) -> dict:
+    """Rows of searches: those of one lie together and have one time, and the searches are in the order of their ids."""
+    rows = number * each
+    clicks = (np.arange(rows) + np.repeat(RANDOM.integers(0, each, number), each)) % each == 0
+    times = pd.Timestamp("2026-01-01") + pd.to_timedelta(RANDOM.integers(0, 10**7, number), unit="s")
+    return {
+        "srch_id": np.repeat(np.arange(number), each),
+        "date_time": np.repeat(times.strftime("%Y-%m-%d %H:%M:%S"), each),
+        "prop_id": RANDOM.integers(0, 50, rows),
+        "click_bool": clicks.astype(int),
+        "booking_bool": (clicks & (RANDOM.random(rows) < 0.6)).astype(int),
+    }
+
+
+def test_rows_of_one_search_do_not_hide_that_a_log_is_not_in_the_order_of_time(tmp_path):
+    values, unsure = drafted(tmp_path, searches())
+    assert values["data"]["split"]["by"] == "time" and values["data"]["split"]["column"] == "date_time"
+    assert values["data"]["labels"] == {"ctr": "click_bool"}
+    assert kinds(values) == {"date_time": "time", "prop_id": "categorical"}
+    [of_search] = [line for line in unsure if line.startswith("srch_id:")]
+    assert "hardly a value of the last fifth of the rows is one of the rows before" in of_search
+    assert any(line.startswith("booking_bool: looks like a label too") for line in unsure)
+
+
+def test_ids_that_only_pass_are_left_out_where_no_time_says_so_and_users_who_return_are_kept(tmp_path):
+    log = searches()
+    log.pop("date_time"), log.pop("booking_bool")
+    log["user"] = RANDOM.integers(0, 40, len(log["prop_id"]))
+    values, _ = drafted(tmp_path, log)
+    assert values["data"]["split"] == {"by": "order"}
+    assert kinds(values) == {"prop_id": "categorical", "user": "categorical"}
+
+
+def test_what_the_first_rows_of_a_longer_log_have_once_is_asked_about_and_kept(tmp_path, monkeypatch):
+    log = searches()
+    rows = len(log["prop_id"])
+    log = {"visitor": np.arange(rows) // 4 + 7_000, **{key: log[key] for key in ("prop_id", "click_bool")}}
+    monkeypatch.setattr("ctrpipe.pipeline.draft.page.ROWS", rows)
+    values, unsure = drafted(tmp_path, log)
+    assert kinds(values)["visitor"] == "categorical"
+    assert [line for line in unsure if line.startswith("visitor:") and "do values return later in the log?" in line]
+    values, unsure = drafted(tmp_path, log, drop=("visitor",))
+    assert not [line for line in unsure if line.startswith("visitor:") and "?" in line]
+
+
+def test_openings_and_unsubscriptions_of_a_mailing_are_no_features(tmp_path):
+    rows = 600
+    clicked, opened = RANDOM.random(rows) < 0.2, RANDOM.random(rows) < 0.4
+    log = {
+        "Campaign": RANDOM.choice(["a", "b", "c"], rows),
+        "Subject": RANDOM.choice(["spring sale", "your weekly digest", "we miss you so much"], rows),
+        "Opened": np.where(opened | clicked, "Yes", "No"),
+        "Clicked": np.where(clicked, "Yes", "No"),
+        "Unsubscribed": np.where(RANDOM.random(rows) < 0.05, "Yes", "No"),
+    }
+    values, unsure = drafted(tmp_path, log)
+    assert values["data"]["labels"]["ctr"]["column"] == "Clicked"
+    assert kinds(values) == {"Campaign": "categorical", "Subject": "categorical"}  # a few texts are names, not words
+    assert {line.split(":")[0] for line in unsure} >= {"Opened", "Unsubscribed"}
+
+
+def test_whole_numbers_that_hardly_repeat_are_amounts_and_nouns_of_ids_are_codes(tmp_path):
+    rows = 500
+    log = {
+        "Annual_Sum": RANDOM.integers(20_000, 60_000, rows),
+        "premium": RANDOM.integers(1, 90, rows),
+        "publisher": RANDOM.zipf(1.3, rows) % 200,
+        "n_items": RANDOM.integers(0, 30, rows),
+        "is_new": RANDOM.integers(0, 2, rows),
+        "response": RANDOM.integers(0, 2, rows),
+    }
+    values, unsure = drafted(tmp_path, log)
+    assert values["data"]["labels"] == {"ctr": "response"}
+    found = kinds(values)
+    assert [name for name, kind in found.items() if kind == "numeric"] == ["Annual_Sum", "premium", "n_items"]
+    assert [name for name, kind in found.items() if kind == "categorical"] == ["publisher", "is_new"]
+    assert [line.split(":")[0] for line in unsure] == ["Annual_Sum"]
+
+
+@pytest.mark.parametrize(
+    ("value", "advice"),
+    [
+        ("https://shop.example/p/{0}?x=1", "parts of an address, such as its host, repeat: write them as columns"),
+        ("52.{0},13.{0}", "two numbers in a column, such as a place: write each as a column of its own"),
+        ("u{0}@mail.example", "the part after the @ may repeat: write it as a column of its own"),
+        ("name{0}", ""),
+    ],
+)
+def test_texts_that_do_not_repeat_but_have_parts_that_do_are_told(tmp_path, value, advice):
+    rows = 200
+    log = {"site": RANDOM.choice(["a", "b"], rows), "text": [value.format(1000 + row) for row in range(rows)]}
+    _, unsure = drafted(tmp_path, {**log, "click": RANDOM.integers(0, 2, rows)})
+    [line] = [line for line in unsure if line.startswith("text:")]
+    assert "so that nothing repeats: left out" in line and (advice in line if advice else line.endswith("left out."))
+
+
+@pytest.mark.parametrize(
+    ("line", "program"),
+    [
+        ("{0} 3:1 17:0.5", "LIBSVM or LIBFFM"),
+        ("+{0} 3:1 17:0.5 # a row", "LIBSVM or LIBFFM"),
+        ("{0} 0:3:1 1:17:0.5", "LIBSVM or LIBFFM"),
+        ("{0} |a site_{0} |b ad_4 price:0.5", "Vowpal Wabbit"),
+        ("{0} 2.0 'tag |a site_{0} b", "Vowpal Wabbit"),
+    ],
+)
+def test_the_input_of_another_learner_is_told_in_place_of_a_label(tmp_path, line, program):
+    (tmp_path / "train.txt").write_text("".join(line.format(row % 2) + "\n" for row in range(40)))
+    with pytest.raises(InputError, match=f"are input of {program}, whose values have no columns; write a column for"):
+        draft([str(tmp_path / "train.txt")])
+
+
+def test_a_table_of_blanks_or_bars_is_no_input_of_another_learner(tmp_path):
+    for text in ("click|city|price\n" + "1|a|3\n0|b|4\n" * 30, "click city\n" + "1 a\n0 b\n" * 30):
+        (tmp_path / "log.txt").write_text(text)
+        try:
+            draft([str(tmp_path / "log.txt")])
+        except InputError as error:
+            assert "input of" not in str(error)
