@@ -5,7 +5,7 @@
 - matplotlib, for the seven charts of a run's report: 1 s of the 6 s of a small run. What they show is still computed.
 
 Both are a part of what users have, so the files named here do without neither. Nor do processes: servers, commands and
-workers, also those that begin as forks of a test process.
+workers, also those that begin as forks of a test process; but for those that call `leave_out`.
 """
 
 import functools
@@ -28,13 +28,14 @@ OPTIMISED = (
     "tests/models/test_saving.py",
     "tests/serving/test_admission.py",
     "tests/serving/test_budget.py",
-    "tests/serving/test_every_model.py",
     "tests/serving/test_latency.py",
     "tests/serving/test_loader.py",
     "tests/serving/test_pace.py",
     "tests/serving/test_pieces.py",
     "tests/serving/test_tune.py",
 )
+# In `make test-all`. `make test` has one model's case, and the export of a whole run has all signatures optimised.
+OPTIMISED_WHERE_LARGE = ("tests/serving/test_every_model.py",)
 # A whole run, what its report shows, and what Python and trackers get of it.
 DRAWN = (
     "tests/ctrpipe",
@@ -76,6 +77,15 @@ def titled_svg(chart: Any) -> str:
     return f'<svg xmlns="http://www.w3.org/2000/svg" role="img"><title>{html.escape(chart.title)}</title></svg>'
 
 
+def leave_out() -> None:
+    """Does without both in this process from now on."""
+    global _is_optimised
+    _is_optimised = False
+    from ctrpipe.pipeline.report import plots  # Lazy: 0.5 s; a process that draws nothing does without it.
+
+    plots.chart_svg = titled_svg
+
+
 def is_of(file: Path, names: tuple[str, ...]) -> bool:
     """Whether a file of tests is one of these, or in one of these folders."""
     return file.is_relative_to(ROOT) and file.relative_to(ROOT).as_posix().startswith(names)
@@ -85,7 +95,8 @@ def is_of(file: Path, names: tuple[str, ...]) -> bool:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Decides before the fixtures of a file make what its tests share."""
     global _is_optimised
-    _is_optimised = is_of(item.path, OPTIMISED)
+    is_large = item.get_closest_marker("large") is not None
+    _is_optimised = is_of(item.path, OPTIMISED + OPTIMISED_WHERE_LARGE * is_large)
     if plots := sys.modules.get(PLOTS):  # what has not run yet is drawn as ever
         charts = sys.modules["ctrpipe.common.charts"]
         plots.chart_svg = charts.chart_svg if is_of(item.path, DRAWN) else titled_svg

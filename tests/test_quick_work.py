@@ -3,15 +3,15 @@
 import pytest
 import tensorflow as tf
 
-from ctrpipe.common.charts import Chart, Line
+from ctrpipe.common.charts import Chart, Line, chart_svg
 from ctrpipe.common.sessions import load_session
 from ctrpipe.pipeline.report import plots
 from tests import quick_work
-from tests.quick_work import DRAWN, OPTIMISED, ROOT, is_of, titled_svg
+from tests.quick_work import DRAWN, OPTIMISED, OPTIMISED_WHERE_LARGE, ROOT, is_of, leave_out, titled_svg
 
 
 def test_the_files_that_do_without_nothing_are_there():
-    assert [name for name in (*OPTIMISED, *DRAWN) if not (ROOT / name).exists()] == []
+    assert [name for name in (*OPTIMISED, *OPTIMISED_WHERE_LARGE, *DRAWN) if not (ROOT / name).exists()] == []
     assert is_of(ROOT / "tests/contract/test_loads.py", OPTIMISED)
     assert not is_of(ROOT / "tests/serving/test_export.py", OPTIMISED)
     assert not is_of(ROOT / "tests/contract/test_loads.py", DRAWN)
@@ -32,6 +32,13 @@ def test_a_session_keeps_its_settings_and_answers_the_same(optimised, tmp_path, 
     [answer] = session.run([tensors.outputs["y"].name], {tensors.inputs["x"].name: [1.0, 4.0]})
     assert answer.tolist() == [2.0, 8.0]
     session.close()
+
+
+def test_a_process_may_do_without_both(monkeypatch):
+    monkeypatch.setattr(quick_work, "_is_optimised", True)
+    monkeypatch.setattr(plots, "chart_svg", chart_svg)
+    leave_out()
+    assert not quick_work._is_optimised and plots.chart_svg is titled_svg
 
 
 def test_a_chart_that_is_not_drawn_is_a_picture_of_its_title():

@@ -90,6 +90,7 @@ class Note:
         return any(fragment in message.text for fragment in self.fragments)
 
 
+@functools.cache
 def messages() -> list[Message]:
     """Returns all messages in the source whose words are there, each once, in an order that a file's move leaves."""
     texts = {message for path in code_files(ROOT) for message in _messages_in(path)}

@@ -43,7 +43,10 @@ IN_TEST_ALL = {
     "bodies_in_advance": "tests/serving/test_rest_memory.py",
     "broken_base64": "tests/serving/test_server_parsing.py",
     "contexts": "tests/serving/test_admission.py",
+    "filled_strings": "tests/serving/test_grpc_tensors.py",
     "idle_connections": "tests/serving/test_grpc_arrivals.py",  # of REST: tests/serving/test_http_protocol.py
+    "many_filters": "tests/serving/test_grpc_messages.py",
+    "many_sizes": "tests/serving/test_grpc_tensors.py",
     "packed_numbers": "tests/serving/test_rest_memory.py",
     "packed_strings": "tests/serving/test_rest_memory.py",
     "packed_white_space": "tests/serving/test_rest_memory.py",
@@ -51,7 +54,8 @@ IN_TEST_ALL = {
     "rapid_resets": "tests/attack/test_attacks.py",  # unsent_messages
     "repeated_names": "tests/serving/test_server_parsing.py",
     "spoiled_batches": "tests/contract/test_batching.py",
-    "strings_of_no_utf8": "tests/attack/test_attacks.py",  # strings_in_content
+    "strings_in_content": "tests/serving/test_grpc_tensors.py",
+    "strings_of_no_utf8": "tests/serving/test_grpc_tensors.py",
     "unfinished_bodies": "tests/serving/test_rest_memory.py",
     "unread_answers": "tests/serving/test_unread.py",
     "unread_calls": "tests/serving/test_unread.py",

@@ -235,6 +235,7 @@ def test_fuxictr_keeps_the_values_that_occur_often_in_the_training_rows(tmp_path
         assert set(kept[name]) == often | {"__PAD__", "__OOV__"}
 
 
+@pytest.mark.large(like="tests/benchmarks/test_preprocess.py::test_an_interrupt_leaves_nothing_running")
 def test_interrupt(tmp_path):
     """Ctrl-C reaches the whole group, as from a terminal: one line, the shell's exit code, nothing left running."""
     arguments = ["--models", "fm", "--against", "none", "--ids", "5", "--rounds", "1000000", "--steps", "1", *TINY]

@@ -309,14 +309,9 @@ def test_trees_learn_what_no_column_shows(tmp_path: pathlib.Path) -> None:
     assert 0.15 < trained.log_loss < 0.35  # 5% of the labels are wrong: 0.199 at best
 
 
+@pytest.mark.large(like="tests/benchmarks/test_quality.py::test_the_validation_rows_choose_and_a_training_is_kept")
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("deepctr_torch", marks=needs("deepctr_torch")),
-        pytest.param("recbole", marks=[needs("recbole"), pytest.mark.large]),
-    ],
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=needs(name)) for name in ("deepctr_torch", "recbole")])
 def test_a_peer_is_trained_to_its_best_validation_result(name: str, tmp_path: pathlib.Path) -> None:
     rows = parity_rows(tmp_path)
     labels = rows.split("test")[1]

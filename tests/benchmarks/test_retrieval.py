@@ -124,6 +124,7 @@ def test_a_peer_s_setting_is_the_least_that_finds_enough(monkeypatch, tmp_path):
         assert recall(arrays["places"], best_places(users, items[::-1], 4)) == 0.5
 
 
+@pytest.mark.large(like="tests/benchmarks/test_retrieval.py::test_a_peer_s_setting_is_the_least_that_finds_enough")
 @pytest.mark.parametrize("name", INDEXES)
 @pytest.mark.slow
 def test_a_peer_answers_the_same_items_and_reads_as_much_as_finds_the_share(name):

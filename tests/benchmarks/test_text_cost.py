@@ -18,7 +18,7 @@ def test_rows_are_full_of_words_and_numbert_reads_four_tokens_a_feature():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("precision", [pytest.param("float32", marks=pytest.mark.large), "mixed_bfloat16"])
 def test_a_model_of_a_text_trains_beside_the_others(precision):
     sizes = {"encoder_layers": 1, "encoder_width": 64, "encoder_heads": 2, "encoder_ffn": 64}
     spec = Spec("bert4ctr", sizes, (5,) * 3, batch=4, text=True, batches=2, training={"precision": precision})

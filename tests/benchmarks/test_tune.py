@@ -40,7 +40,7 @@ def test_a_study_that_never_reaches_the_grid_counts_as_the_longest():
     assert tune.median_share([None, 0.1, None]) is None
 
 
-@pytest.mark.large(like="tests/pipeline/tune/test_tune.py::test_a_study_goes_on_after_a_kill_as_if_there_had_been_none")
+@pytest.mark.large(like="tests/pipeline/tune/test_tune.py::test_the_best_is_compared_with_the_default_on_test_rows")
 @pytest.mark.slow
 def test_a_small_run_counts_the_grids_steps_and_goes_on(tmp_path, monkeypatch):
     assert call("generate", "--rows", 600, "--output", tmp_path / "log.tsv")[0] == 0

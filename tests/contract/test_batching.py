@@ -512,6 +512,7 @@ def test_X2_batches_are_counted(batched):
     assert ':tensorflow:serving:batching_session:queuing_latency_count{thread_pool_name="pool"} 4' in page
 
 
+@pytest.mark.large(like="tests/contract/test_batching.py::test_B1_requests_that_arrive_together_run_together")
 @pytest.mark.slow
 def test_batches_of_32_clients_answer_more_rows_a_second(batched):
     """The graph reads 32 MB of weights a run: one run for 16 rows costs little more than one for a row."""

@@ -28,7 +28,7 @@ MODELS = {
     "text_only": {"name": "text_only", "encoder_dropout": 0.0},
     "bert4ctr": {"name": "bert4ctr", "encoder_dropout": 0.0, **SMALL},
 }
-BRIEF = {"training": {"batch_size": 64, "epochs": 1}, "gates": {"rig": None}}
+BRIEF = {"training": {"batch_size": 64, "epochs": 1}, "gates": {"rig": None}, "evaluation": {}}
 
 
 def config_of(folder: pathlib.Path, model: dict, changes: dict | None = None) -> pathlib.Path:

@@ -287,6 +287,12 @@ def unchanged(name: str) -> CTRModel:
     return randomised(name)
 
 
+@made_once
+def unchanged_with_items(name: str) -> CTRModel:
+    """`randomised(name, with_items(name))`, made once for all tests of a process: they only read it."""
+    return randomised(name, with_items(name))
+
+
 def embed(table: np.ndarray, ids: np.ndarray) -> np.ndarray:
     rows = np.zeros((len(ids), len(feature_map().fields), table.shape[1]))
     for n, row in enumerate(ids):

@@ -20,8 +20,9 @@ from tests.models.small_models import (
     batch_of,
     cases_of,
     divided,
-    map_of,
     randomised,
+    unchanged,
+    unchanged_with_items,
     with_items,
 )
 
@@ -35,7 +36,7 @@ def repeated(context: dict[str, np.ndarray], joined: dict[str, np.ndarray], rows
 @pytest.mark.parametrize("name", cases_of(OF_SEVERAL_INPUTS, quick=KINDS))
 def test_candidates_have_the_logits_of_their_rows(name):
     data, inputs = with_items(name), batch_of(name)
-    model = randomised(name, data)
+    model = unchanged_with_items(name)
     context, candidates = divided(data, inputs)
     joined = repeated(context, join_candidates(data, context, candidates), 7)
     expected = np.asarray(model(joined, training=False))
@@ -49,7 +50,7 @@ def test_candidates_have_the_logits_of_their_rows(name):
 def test_candidates_of_a_model_of_fake_negatives_are_corrected_once(name):
     data, inputs = dataclasses.replace(with_items(name), fake_negatives=True), batch_of(name)
     context, candidates = divided(data, inputs)
-    plain = np.asarray(randomised(name, with_items(name)).candidate_logits(context, candidates), np.float64)
+    plain = np.asarray(unchanged_with_items(name).candidate_logits(context, candidates), np.float64)
     found = np.asarray(randomised(name, data).candidate_logits(context, candidates), np.float64)
     np.testing.assert_allclose(1 / (1 + np.exp(-found)), np.minimum(np.exp(plain), 1 - 1e-6), rtol=1e-4)
 
@@ -70,8 +71,7 @@ def test_joined_tensors_have_the_first_context_and_every_candidate():
     "name", cases_of(FAMILIES, [name for name in WITH_TEXT if name not in ("text_only", "numbert")])
 )
 def test_a_text_is_the_context_where_no_column_is_the_candidates(name):
-    data, inputs = map_of(name), batch_of(name)
-    model = randomised(name, data)
+    model, inputs = unchanged(name), batch_of(name)
     context = {key: inputs[key][:1] for key in ("tokens", "segments")}
     candidates = {key: values for key, values in inputs.items() if key not in context}
     expected = np.asarray(model({**inputs, **{k: np.repeat(v, 7, axis=0) for k, v in context.items()}}, training=False))
@@ -82,7 +82,7 @@ def test_a_text_is_the_context_where_no_column_is_the_candidates(name):
 def test_one_candidate_is_a_row():
     for name in ("mlp", *WITH_ITEMS):
         data, inputs = with_items(name), {key: values[:1] for key, values in batch_of(name).items()}
-        model = randomised(name, data)
+        model = unchanged_with_items(name)
         found = np.asarray(model.candidate_logits(*divided(data, inputs)))
         np.testing.assert_allclose(found, np.asarray(model(inputs, training=False)), rtol=2e-6, atol=2e-6)
 
@@ -109,7 +109,7 @@ def test_a_users_history_is_read_once(monkeypatch, name):
         return found
 
     data, inputs = with_items(name), batch_of(name)
-    model = randomised(name, data)
+    model = unchanged_with_items(name)
     monkeypatch.setattr(HistoryModel, "histories", recorded)
     model.candidate_logits(*divided(data, inputs))
     assert {len(history.items) for history in read} == {1}

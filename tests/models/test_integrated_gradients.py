@@ -21,7 +21,7 @@ from tests.models.small_models import (
     feature_map,
     linear,
     map_of,
-    randomised,
+    unchanged,
 )
 
 ROW, BASELINE = 1, 4
@@ -61,7 +61,7 @@ def columns_of(name: str) -> list[str]:
 @pytest.mark.slow
 def test_a_factorisation_machine_and_an_mlp_have_the_integrals_that_numpy_finds():
     for name, logits in (("wide_deep", wide_deep), ("fm", fm)):
-        model = randomised(name)
+        model = unchanged(name)
         start, end = one(name, BASELINE), one(name, ROW)
         start["ids"][0, 5:], end["ids"][0, 5:] = (38, 39, 42), (41, 43, 40)  # nothing discrete differs
         found, _, _ = RowGradients(model, columns_of(name)).between(start, end)
@@ -122,7 +122,7 @@ def numeric_integral(model, logits, start, end, steps=400) -> dict[str, float]:
 
 def test_the_reference_is_the_model():
     for name, logits in (("wide_deep", wide_deep), ("fm", fm)):
-        model, inputs = randomised(name), one(name, ROW)
+        model, inputs = unchanged(name), one(name, ROW)
         np.testing.assert_allclose(logits(model, parts_of(model, inputs)), model(inputs)[:, 0], atol=1e-4)
         weights, dense = split(parts_of(model, inputs), model.table.dim)[1:]
         np.testing.assert_allclose(linear_of(model, weights, dense), linear(model, inputs)[:, 0], atol=1e-4)
@@ -134,7 +134,7 @@ EVERY_INPUT = ("xdeepfm", "dien", "bert4ctr", "cascading_nn_gbdt")  # columns, h
 @pytest.mark.slow
 @pytest.mark.parametrize("name", cases_of(EVERY_INPUT))
 def test_the_columns_of_every_model_add_up_to_the_difference_of_the_logits(name):
-    model = randomised(name)
+    model = unchanged(name)
     if isinstance(model, CascadingNNGBDT):
         pytest.skip("trees have no gradients")
     start, end = one(name, BASELINE), one(name, ROW)
@@ -152,7 +152,7 @@ def test_the_columns_of_every_model_add_up_to_the_difference_of_the_logits(name)
 
 @pytest.mark.parametrize("name", cases_of(SMALL, ("deepfm", "bert4ctr", "din"), quick=("deepfm",)))
 def test_the_average_of_embeddings_is_a_baseline(name):
-    model = randomised(name)
+    model = unchanged(name)
     columns, _, integral = RowGradients(model, columns_of(name)).from_average(batch_of(name), one(name, ROW))
     assert sum(columns.values()) == pytest.approx(integral.end - integral.start, abs=1e-3)
     assert integral.end == pytest.approx(float(model(one(name, ROW))[0, 0]), abs=1e-4)
@@ -174,7 +174,7 @@ ON_BOTH = [("deepfm",), pytest.param(("attention_net", "bert4ctr"), marks=pytest
 def attributions(names: Iterable[str]) -> dict[str, np.ndarray]:
     found = {}
     for name in names:
-        gradients = RowGradients(randomised(name), columns_of(name))
+        gradients = RowGradients(unchanged(name), columns_of(name))
         columns, tokens, _ = gradients.between(one(name, BASELINE), one(name, ROW))
         found[name] = np.array([*columns.values(), *tokens])
     return found

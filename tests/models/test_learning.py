@@ -38,10 +38,9 @@ def test_an_fm_learns_nothing_of_triples(logs, tmp_path):
     assert abs(measured(logs, "triples", "fm", tmp_path)) <= 0.1
 
 
+@pytest.mark.large(like="tests/models/test_learning.py::test_pairs_are_learned")
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "model", ["xdeepfm", *(pytest.param(name, marks=pytest.mark.large) for name in ("attention_net", "hiformer"))]
-)
+@pytest.mark.parametrize("model", ["xdeepfm", "attention_net", "hiformer"])
 def test_triples_are_learned(logs, model, tmp_path):
     assert measured(logs, "triples", model, tmp_path) >= 0.4
 

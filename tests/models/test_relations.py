@@ -27,6 +27,7 @@ from tests.models.small_models import (
     embed,
     feature_map,
     randomised,
+    unchanged,
 )
 
 # The others: test_text_models.py, test_history_models.py, test_two_tower.py.
@@ -476,7 +477,7 @@ def move(source: keras.Variable, axes: list[list], target: keras.Variable, targe
 @pytest.mark.parametrize("name", cases_of(PERMUTED, WITHOUT_TEXT, quick=KINDS))
 def test_permuting_fields_with_their_parameters_changes_no_output(name):
     inputs = batch()
-    model = randomised(name)
+    model = unchanged(name)
     moved = randomised(name, dataclasses.replace(permuted_map(), tasks=model.feature_map.tasks))
     ours, theirs = field_weights(name, model), field_weights(name, moved)
     for (source, axes), (target, target_axes) in zip(ours, theirs, strict=True):
@@ -541,7 +542,7 @@ def test_embedding_l2_counts_the_rows_of_the_batch():
     "name", ["attention_net", "autoint", "transformer", "transformer_pe", "hetero_att", "hiformer"]
 )
 def test_attention_maps_can_be_read_out(name):
-    model, inputs = randomised(name), batch()
+    model, inputs = unchanged(name), batch()
     logits = np.asarray(model(inputs))
     maps = [np.asarray(attention) for attention in model.attention_maps(inputs)]
     size = {"attention_net": 6, "autoint": 8}.get(name, 9)
@@ -555,7 +556,7 @@ def test_attention_maps_can_be_read_out(name):
 
 
 def test_the_weights_of_pairs_can_be_read_out_of_an_afm():
-    model, inputs = randomised("afm"), batch()
+    model, inputs = unchanged("afm"), batch()
     attention = np.asarray(model.attention_map(inputs))
     assert attention.shape == (7, 28)  # pairs of 6 fields and 2 dense features
     close(attention.sum(axis=1), np.ones(7))

@@ -55,7 +55,8 @@ def reference(folder: pathlib.Path, **arrays: np.ndarray) -> dict[str, np.ndarra
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rank", [None, pytest.param(5, marks=pytest.mark.large)])
+@pytest.mark.large(like="tests/models/test_equations.py::test_dcn_v2")
+@pytest.mark.parametrize("rank", [None, 5])
 def test_the_crosses_of_dcn_v2(tmp_path, rank):
     model, inputs = randomised("dcn_v2", layers=3, rank=rank), batch(64)
     x0 = x = model.flatten(model.rows(inputs), inputs)
@@ -73,7 +74,7 @@ def test_the_crosses_of_dcn_v2(tmp_path, rank):
         np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-5 * np.abs(value).max(), err_msg=name)
 
 
-@pytest.mark.large(like="tests/models/test_tfrs.py::test_the_crosses_of_dcn_v2")
+@pytest.mark.large(like="tests/models/test_equations.py::test_dlrm")
 @pytest.mark.slow
 def test_the_dot_interaction_of_dlrm(tmp_path):
     model, inputs = randomised("dlrm"), batch(64)

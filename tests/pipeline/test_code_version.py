@@ -189,14 +189,9 @@ def test_the_stages_see_what_they_load_by_name():
     assert "ctrpipe.pipeline.components.log_trainer" not in imported(*TRAINING)
 
 
+@pytest.mark.large(like="tests/pipeline/test_code_version.py::test_the_stages_see_what_they_load_by_name")
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "stage",
-    [
-        "log_example_gen",
-        *(pytest.param(stage, marks=pytest.mark.large) for stage in ("log_statistics_gen", "log_transform")),
-    ],
-)
+@pytest.mark.parametrize("stage", ["log_example_gen", "log_statistics_gen", "log_transform"])
 def test_what_a_stage_imports_when_it_runs_was_found_without_running_it(tmp_path, stage):
     command = [sys.executable, "-c", RUN_A_STAGE, str(tmp_path), stage]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)

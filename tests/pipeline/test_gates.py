@@ -233,7 +233,7 @@ def test_a_drop_blocks_only_where_a_paired_test_is_sure_of_it(many, tmp_path):
     drawn = bootstrap(metrics.auc, "good", "noisy")
     assert np.quantile(drawn, 0.05) > 0  # over rows alone the test is sure that `noisy` is worse
     sure, above = float(np.quantile(drawn, 0.05)), float(drawn.mean())
-    for number, (drop, passes) in enumerate([(0.8 * sure, False), ((sure + above) / 2, True), (above * 1.1, True)]):
+    for number, (drop, passes) in enumerate([(0.8 * sure, False), ((sure + above) / 2, True)]):
         gates = {"max_drop": {"auc": drop}, "max_drop_confidence": 0.95, "training_noise": {"auc": 0.0}}
         [row] = table(many, tmp_path / str(number), "noisy", "good", gates)
         assert row["passed"] == passes and row["value"] == pytest.approx(above, rel=0.05)

@@ -14,13 +14,17 @@ from tensorboard.backend.event_processing import event_accumulator
 
 from ctrpipe.common.arrays import read_arrays
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.exit_codes import MISTAKE
 from ctrpipe.models import FeatureMap
 from ctrpipe.pipeline.config import Model, Training
+from ctrpipe.pipeline.training import handover
+from ctrpipe.pipeline.training import worker as training_worker
 from ctrpipe.pipeline.training.checkpoint import saved_seconds
 from ctrpipe.pipeline.training.convergence import has_converged
 from ctrpipe.pipeline.training.data import packed_reader
 from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.network import warmup_factor
+from ctrpipe.pipeline.training.process import TrainingProcess
 from ctrpipe.pipeline.training.tensorflow_learner import make_strategy
 from ctrpipe.pipeline.training.train import train
 from ctrpipe.transforms.features.packed_files import PackedWriter
@@ -340,12 +344,32 @@ def test_a_task_is_learned_from_the_rows_that_have_its_label_alone(tmp_path, bac
     np.testing.assert_allclose(found[backends[-1]], found["tensorflow"], atol=1e-4)
 
 
+@pytest.mark.large(like="tests/pipeline/test_training.py::test_a_mistake_that_a_process_finds_reaches_the_user")
 @pytest.mark.slow
 def test_a_mistake_that_jax_finds_reaches_the_user_as_one_line(files, tmp_path):
     one_class = [write_packed(tmp_path / "clicks", np.zeros(8, int), np.zeros(8, int), np.ones((8, 1)))]
     settings = Training(**{**SETTINGS, "backend": "jax", "monitor": "auc"})
     with pytest.raises(InputError, match="one class only, so no AUC"):
         train(TrainingJob(MODEL, settings, MAP, files[0], one_class, 1), tmp_path / "work")
+
+
+def test_a_mistake_that_a_process_finds_reaches_the_user(tmp_path, monkeypatch, capsys):
+    """What a worker says where it finds one, said again by a stand-in, which starts in a hundredth of the time."""
+
+    def find(_folder, _report):
+        raise InputError("column c: one class only, so no AUC")
+
+    monkeypatch.setattr(training_worker, "exit_with_parent", lambda: None)
+    monkeypatch.setattr(training_worker, "import_keras", lambda: None)
+    monkeypatch.setattr(handover, "run_job", find)
+    with pytest.raises(SystemExit) as ended:
+        training_worker.main(str(tmp_path))
+    said = capsys.readouterr().out
+    assert ended.value.code == MISTAKE and said.count("\n") == 1
+    (tmp_path / "mistaken.py").write_text(f"print({said!r})\nraise SystemExit({MISTAKE})\n")
+    monkeypatch.syspath_prepend(str(tmp_path))  # the process imports from where this one does
+    with pytest.raises(InputError, match="^column c: one class only, so no AUC$"):
+        TrainingProcess(["mistaken"], "jax").follow(None)
 
 
 def worker(folder: pathlib.Path, job: TrainingJob) -> subprocess.Popen:
@@ -358,6 +382,30 @@ def worker(folder: pathlib.Path, job: TrainingJob) -> subprocess.Popen:
     return subprocess.Popen(command, env=environment, text=True, **pipes)
 
 
+WAITS = """
+import sys, time, types
+from ctrpipe.pipeline.training import worker
+def run_job(folder, report):
+    report({"model": folder.name})
+    time.sleep(60)
+worker.import_keras = lambda: None
+sys.modules["ctrpipe.pipeline.training.handover"] = types.SimpleNamespace(run_job=run_job)
+worker.main("mlp")
+"""
+
+
+@pytest.mark.slow
+def test_a_worker_whose_job_takes_long_ends_with_its_parent():
+    command = [sys.executable, "-c", WAITS]
+    environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, env=environment, text=True, **pipes) as process:
+        assert json.loads(process.stdout.readline())["model"] == "mlp"
+        process.stdin.close()
+        assert process.wait(timeout=30) == 1
+
+
+@pytest.mark.large(like="tests/pipeline/test_training.py::test_a_worker_whose_job_takes_long_ends_with_its_parent")
 @pytest.mark.slow
 def test_the_worker_ends_with_its_parent(files, tmp_path):
     settings = Training(**{**SETTINGS, "epochs": 1000, "patience": 1000, "backend": "jax"})

@@ -7,7 +7,7 @@ from ctrpipe.pipeline.explain.gradients import RowGradients
 from ctrpipe.serving.export import attributions as module
 from ctrpipe.serving.export.attributions import Attributions
 from ctrpipe.transforms.log.spec import TEXT
-from tests.models.small_models import batch_of, map_of, randomised
+from tests.models.small_models import batch_of, map_of, unchanged
 
 BASELINE = 4
 
@@ -27,14 +27,14 @@ def rows_of(name: str, part: slice) -> dict[str, np.ndarray]:
 def explained(name: str) -> tuple[Attributions, tuple[np.ndarray, ...]]:
     columns, slots = columns_of(name)
     missing = rows_of(name, slice(BASELINE, BASELINE + 1))
-    found = Attributions(randomised(name), columns, slots, missing)
+    found = Attributions(unchanged(name), columns, slots, missing)
     return found, tuple(np.asarray(values) for values in found(batch_of(name)))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["deepfm", "bert4ctr"])
 def test_the_sum_is_the_difference_of_the_logits(name):
-    model, rows = randomised(name), batch_of(name)
+    model, rows = unchanged(name), batch_of(name)
     _, (logits, baselines, found) = explained(name)
     expected = np.asarray(model(rows))[:, 0]
     np.testing.assert_allclose(logits, expected, atol=1e-5)
@@ -47,7 +47,7 @@ def apart_from_explain(name: str) -> float:
     """The relative error of three rows' attributions, compared with explain's."""
     columns, slots = columns_of(name)
     _, (_, _, found) = explained(name)
-    gradients = RowGradients(randomised(name), slots)
+    gradients = RowGradients(unchanged(name), slots)
     start = rows_of(name, slice(BASELINE, BASELINE + 1))
     shares = []
     for row in range(3):

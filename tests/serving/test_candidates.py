@@ -73,7 +73,7 @@ def server(version, user_version, tmp_path_factory):
     """Serves both versions, as `ctr` and `user`."""
     config = tmp_path_factory.mktemp("config") / "models.config"
     config.write_text(model_config(ctr=(version.parent,), user=(user_version.parent,)))
-    with running_server(ServerOptions(model_config_file=config)) as found:
+    with running_server(ServerOptions(model_config_file=config, enable_model_warmup=False)) as found:
         yield found
 
 

@@ -10,7 +10,7 @@ from tests.fuzz.servable import NAME, record_warmup, save
 from tests.fuzz.server import started, wait_for_version
 from tests.fuzz.swap_load import NOISE_SECONDS, SLOWER, SwapLoad
 
-BEFORE_SECONDS = 1.0
+BEFORE_SECONDS = 0.5
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +41,13 @@ def _states(server):
 @pytest.mark.slow
 def test_a_swap_under_load_fails_no_request_and_delays_few(versions, models, capsys):
     with started(models, ["--file_system_poll_wait_seconds=0.2"]) as server, SwapLoad(server) as load:
-        time.sleep(0.5)
+        time.sleep(0.2)
         began = time.perf_counter()
         time.sleep(BEFORE_SECONDS)
         pushed = time.perf_counter()
         _push(versions / "2", models, 2)
         wait_for_version(server, 2)
-        time.sleep(0.5)  # the old version goes
+        time.sleep(0.3)  # the old version goes
         ended = time.perf_counter()
         assert _states(server) == {"2": "AVAILABLE", "1": "END"}
     before, during = load.seconds(began, pushed, 99), load.seconds(pushed, ended, 99)

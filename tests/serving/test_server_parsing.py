@@ -155,8 +155,8 @@ def test_the_word_nan_in_strings_alone_is_usual(text, others):
     assert parse_usual_body(json.dumps(document).encode()) == document
 
 
-@pytest.mark.slow
-def test_words_are_found_across_the_pieces_of_a_long_body():
+def test_words_are_found_across_the_pieces_of_a_long_body(monkeypatch):
+    monkeypatch.setattr(json_body, "_PIECE_BYTES", 1 << 12)
     for shift in range(-12, 0):  # the list begins at the eighth byte
         filling = "0, " * ((json_body._PIECE_BYTES + shift) // 3) + " " * (shift % 3)
         for word, found in (("true", True), ("0", False)):

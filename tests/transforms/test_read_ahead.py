@@ -87,7 +87,9 @@ def answer(process: subprocess.Popen):
     return json.loads(out)
 
 
-@pytest.mark.parametrize("split", ['by="order"', 'by="time", column="n", validation=0.1, test=0.2'])
+@pytest.mark.parametrize(
+    "split", ['by="order"', pytest.param('by="time", column="n", validation=0.1, test=0.2', marks=pytest.mark.large)]
+)
 @pytest.mark.slow
 def test_what_is_read_ahead_is_what_would_be_read_in_time(start, split):
     code = f"""
@@ -121,7 +123,10 @@ print(json.dumps([reader, own]))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mistake", ["open(path, 'w').close()", "open(path, 'a').write('1\\tx\\tx\\n' * 999)"])
+@pytest.mark.parametrize(
+    "mistake",
+    [pytest.param("open(path, 'w').close()", marks=pytest.mark.large), "open(path, 'a').write('1\\tx\\tx\\n' * 999)"],
+)
 def test_a_log_that_cannot_be_read_is_said_when_it_is_asked_for(start, mistake):
     code = f"""
 {mistake}

@@ -140,16 +140,16 @@ def test_time_is_spent_over_calls_but_a_study_has_a_result(tmp_path, monkeypatch
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", PARTS)
-def test_a_study_of_something_else_stays_as_it_is(tmp_path, part):
+def test_a_study_of_something_else_stays_as_it_is(tmp_path):
     plan = small_plan(tmp_path, trials=3)
     study = Study(plan, tmp_path, IDENTITY)
     work(study)
     study.close()
     before = (tmp_path / STUDY).read_bytes()
-    with pytest.raises(InputError, match=f"holds a study of another {PARTS[part]}; choose another --output") as error:
-        Study(plan, tmp_path, {**IDENTITY, part: "b"})
-    assert "\n" not in str(error.value) and (tmp_path / STUDY).read_bytes() == before
+    for part, name in PARTS.items():
+        with pytest.raises(InputError, match=f"holds a study of another {name}; choose another --output") as error:
+            Study(plan, tmp_path, {**IDENTITY, part: "b"})
+        assert "\n" not in str(error.value) and (tmp_path / STUDY).read_bytes() == before
     assert len(Study(plan, tmp_path, IDENTITY).finished) == 3
 
 
@@ -217,7 +217,8 @@ def test_importance_is_of_what_moves_the_objective(tmp_path, monkeypatch):
     monkeypatch.setattr(study_module, "STARTUP_TRIALS", 30)  # points all over the space
     study = Study(small_plan(tmp_path), tmp_path, IDENTITY)
     for number in range(20):
-        assert (importance(study) is None) == (number < 4)
+        if number in (0, 3, 4):  # each takes a forest of trees
+            assert (importance(study) is None) == (number < 4)
         trial = study.ask()
         study.tell(trial, result(loss(trial.params)), 1.0)
     shares = importance(study)

@@ -44,7 +44,7 @@ def done(tmp_path_factory, log) -> pathlib.Path:
     return folder
 
 
-@pytest.mark.large(like="tests/pipeline/tune/test_tune.py::test_a_study_goes_on_after_a_kill_as_if_there_had_been_none")
+@pytest.mark.large(like="tests/pipeline/tune/test_tune.py::test_the_best_is_compared_with_the_default_on_test_rows")
 @pytest.mark.slow
 def test_the_best_configuration_runs_and_trains_what_the_trial_trained(done, log, tmp_path):
     report = json.loads((done / "out" / "tune.json").read_text())
@@ -122,6 +122,7 @@ def test_no_test_row_is_looked_at(done, log, tmp_path):
     assert trials_of(tmp_path / "out") == trials_of(done / "out")
 
 
+@pytest.mark.large(like="tests/pipeline/tune/test_tune.py::test_ctrl_c_is_one_line_and_the_study_goes_on")
 @pytest.mark.slow
 def test_a_study_goes_on_after_a_kill_as_if_there_had_been_none(done, log, tmp_path):
     command = [
@@ -173,7 +174,7 @@ def test_ctrl_c_is_one_line_and_the_study_goes_on(log, tmp_path, monkeypatch):
     assert calls[1][0] == calls[2][0]  # the interrupted point
 
 
-@pytest.mark.large(like="tests/pipeline/tune/test_tune.py::test_a_study_goes_on_after_a_kill_as_if_there_had_been_none")
+@pytest.mark.large(like="tests/pipeline/tune/test_tune.py::test_ctrl_c_is_one_line_and_the_study_goes_on")
 @pytest.mark.slow
 def test_workers_share_a_study_and_end_with_ctrl_c(log, tmp_path):
     command = [
