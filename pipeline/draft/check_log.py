@@ -143,6 +143,7 @@ def _first_rows(config: RunConfig, patterns: Sequence[str], folder: pathlib.Path
             for path, count in made.unmatched.items()
             if count
         ]
+        findings.notes += [f"data.join: {line}" for line in made.told]
     return log[0]
 
 

@@ -115,3 +115,11 @@ def test_times_before_and_planned_times_are_not_named(other: np.ndarray) -> None
     assert not list(strange_times(spec_of(), rows))
     swapped = divided(price=pa.array(PRICE, pa.float32()), shown=texts(other), other=texts(SHOWN))
     assert not list(strange_times(spec_of(), swapped))
+
+
+def test_times_with_and_without_a_zone_in_one_column_are_named():
+    mixed = [f"{moment}{'+02:00' if row % 4 else ''}".encode() for row, moment in enumerate(SHOWN)]
+    columns = {"price": pa.array(PRICE, pa.float32()), "shown": texts(SHOWN)}
+    [found] = strange_times(spec_of(), divided(**columns, other=pa.array(mixed, pa.binary())))
+    assert (found.column, found.split) == ("other", "all")
+    assert found.text.startswith("500 of its times have no zone and 1,500 have one")

@@ -39,7 +39,7 @@ def are_own_rates(
     rows = np.bincount(keys).astype(np.float64)
     values = np.zeros(len(rows))
     values[keys] = numbers
-    clicked = np.bincount(keys, clicks.astype(np.float64))
+    clicked = np.asarray(np.bincount(keys, clicks.astype(np.float64)), np.float64)
     return any(_are_rates_of(rates, rows, clicked, least_variance) for rates in _as_rates(values, float(clicks.mean())))
 
 

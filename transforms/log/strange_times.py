@@ -1,4 +1,4 @@
-"""Finds columns of times that are not those of the rows: birthdays, and times of events after the row."""
+"""Finds columns of times that are not those of the rows, as birthdays and events after the row, or of mixed zones."""
 
 from collections.abc import Iterator, Mapping
 
@@ -11,6 +11,7 @@ from ctrpipe.transforms.log.epochs import eight_digits, epoch_seconds
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.suspects import LEAST_IDS, Suspect
 from ctrpipe.transforms.log.times import EightDigits
+from ctrpipe.transforms.log.zones import Zones
 
 LEAST_LATER = 0.2  # of the rows, whose time in a column is after their own
 _EXPECTED = 14.0  # rows that chance would bring beyond the end of the log: none is once in a million
@@ -35,6 +36,17 @@ def strange_times(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspe
         for name, time_format in spec.time_formats.items()
     }
     own = _own(spec, times)
+    for name in times:
+        zones = Zones()
+        for split in splits:
+            zones.add(plain_chunks(rows[split][name]))
+        if zones.known and zones.unknown:
+            yield Suspect(
+                name,
+                "all",
+                f"{zones.unknown:,} of its times have no zone and {zones.known:,} have one: hours of different zones "
+                "look alike; write all times with their zone",
+            )
     of_all = {name: np.concatenate(parts) for name, parts in times.items()}
     for name, seconds in of_all.items():
         if name == own or np.isfinite(seconds).sum() < LEAST_IDS:

@@ -59,9 +59,9 @@ def changed_units(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspe
             yield Suspect(
                 column,
                 "all" if len(read) > 1 else read[0],
-                f"its median is {change.before:g} in the first {change.share:.0%} of the rows looked at and {change.after:g} after them, "
-                f"{times:.3g} times as {'large' if larger else 'small'} from there on: did its unit change? Write it "
-                "in one unit, or begin the log there",
+                f"its median is {change.before:g} in the first {change.share:.0%} of the rows looked at and "
+                f"{change.after:g} after them, {times:.3g} times as {'large' if larger else 'small'} from there on: "
+                "did its unit change? Write it in one unit, or begin the log there",
             )
 
 
