@@ -20,7 +20,8 @@ from ctrpipe.pipeline.monitoring.statistics import COLUMNS, SUSPECTS, Sampled, r
 from ctrpipe.transforms.log.payload import payload_files, payload_rows
 from ctrpipe.transforms.log.repeats import hash_payload, repeats
 from ctrpipe.transforms.log.spec import LogSpec
-from ctrpipe.transforms.log.suspects import constant_columns, late_ends, spread_rows, suspects
+from ctrpipe.transforms.log.split_suspects import of_all_splits
+from ctrpipe.transforms.log.suspects import spread_rows, suspects
 
 RATES = "sample_rate_by_split"  # a property of the artifact, JSON; StatisticsGen writes it too
 ROWS = "rows_by_split"  # a property of the artifact, JSON: the number of rows
@@ -61,7 +62,7 @@ def LogStatisticsGen(
     read = {split: spread_rows(payload_files(source / f"Split-{split}"), max_rows) for split in of_splits}
     folder = pathlib.Path(statistics.uri)
     train = read.get("train")
-    found = [] if train is None else [*suspects(log, train), *late_ends(log, read), *constant_columns(log, read)]
+    found = [] if train is None else [*suspects(log, train), *of_all_splits(log, read)]
     files = {split: payload_files(source / f"Split-{split}") for split in of_splits}
     found += repeats(hash_payload(log, files, log_workers))
     columns = [] if train is None else summarise_columns(log, train)

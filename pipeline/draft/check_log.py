@@ -33,7 +33,8 @@ from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.repeats import hash_rows, repeats
 from ctrpipe.transforms.log.split import Split
 from ctrpipe.transforms.log.split_counts import count_splits, is_countable, is_readable, rows_of_splits
-from ctrpipe.transforms.log.suspects import constant_columns, late_ends, suspects
+from ctrpipe.transforms.log.split_suspects import of_all_splits
+from ctrpipe.transforms.log.suspects import suspects
 from ctrpipe.transforms.log.values import explained
 from ctrpipe.transforms.tables.impressions import rows_of_lists
 from ctrpipe.transforms.tables.join import join_tables
@@ -142,6 +143,7 @@ def _first_rows(config: RunConfig, patterns: Sequence[str], folder: pathlib.Path
             for path, count in made.unmatched.items()
             if count
         ]
+        findings.notes += [f"data.join: {line}" for line in made.told]
     return log[0]
 
 
@@ -311,7 +313,7 @@ def _check_splits(config: RunConfig, files: Sequence[str], findings: Findings) -
                 _collect(findings, "", lambda name=name, batches=batches: check_weights(config.log_spec, name, batches))  # type: ignore[misc]
         _collect(findings, "", lambda: _check_pairs(config, rows_by_split))
         hashed = {name: hash_rows(config, rows.to_batches()) for name, rows in rows_by_split.items()}
-        of_splits = [*late_ends(config, rows_by_split), *constant_columns(config, rows_by_split), *repeats(hashed)]
+        of_splits = [*of_all_splits(config.log_spec, rows_by_split), *repeats(hashed)]
         findings.notes += [f"Column: {each.column}, {each.split} rows: {each.text}" for each in of_splits]
     for name, rows in counted.rows.items():
         if not rows:

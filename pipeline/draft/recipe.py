@@ -6,9 +6,8 @@ from typing import Any
 
 import yaml
 
-from ctrpipe.common.errors import InputError
 from ctrpipe.common.stores import in_parallel, is_url
-from ctrpipe.transforms.log.files import open_stored, text_size
+from ctrpipe.transforms.log.files import open_stored, text_size, unreadable
 from ctrpipe.transforms.log.sample import ROWS, LogSample
 
 MOST_OF_TREES = 1_000_000  # rows from which networks with embeddings are ahead of trees as a rule
@@ -85,7 +84,7 @@ def count_rows(files: list[str], sample: LogSample) -> int:
         text_bytes = sum(in_parallel(text_size, counted)) * len(files) / len(counted)
         return round(text_bytes / max(row_bytes, 1))
     except OSError as error:
-        raise InputError(f"{files[0]}: cannot be read ({error.strerror or error})") from error
+        raise unreadable(files[0], error) from error
 
 
 def recipe(size: LogSize) -> list[str]:

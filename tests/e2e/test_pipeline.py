@@ -1,5 +1,6 @@
 """The whole way on a small generated log: one run, then everything that hangs on its result."""
 
+import collections
 import json
 import pathlib
 import shlex
@@ -50,6 +51,26 @@ def test_the_result_has_the_promised_layout(done, version):
     assert statistics["counted_rows"] == statistics["splits"]["train"]["rows"] and len(report) < 2_000_000
     assert "<svg" in report and "http://" not in report and "https://" not in report
     assert (version / "saved_model.pb").exists() and (done / "out" / "tfx" / "metadata.sqlite").exists()
+
+
+def test_the_transform_has_learned_from_the_training_rows_alone(done, version):
+    from ctrpipe.serving.assets import read_log_spec
+    from ctrpipe.serving.layout import Asset, asset_path
+    from ctrpipe.transforms.features.vocabularies import read_vocabularies
+
+    lines = [line.split("\t") for line in (done / "log.tsv").read_text().splitlines()]
+    trained = lines[: ROWS * 7 // 10]
+    values = np.array([float(line[5]) for line in trained if line[5]], np.float32).astype(np.float64)
+    of_all = np.array([float(line[5]) for line in lines if line[5]])
+    mean, variance = json.loads(asset_path(version, Asset.NUMBERS).read_text())["I5"]
+    assert (mean, variance) == pytest.approx((values.mean(), values.var()), rel=1e-6)
+    assert mean != pytest.approx(of_all.mean(), rel=1e-6)  # for the test to mean something
+    width = np.ptp(values)
+    limits = json.loads(asset_path(version, Asset.LIMITS).read_text())["I5"]
+    assert limits == pytest.approx([values.min() - width, values.max() + width], rel=1e-6)
+    counts = collections.Counter(line[19] for line in trained if line[19])
+    learned = read_vocabularies(version / "assets", read_log_spec(version))["C6"].to_pylist()
+    assert [counts[value.decode()] for value in learned] == sorted(counts.values(), reverse=True)[: len(learned)]
 
 
 def test_every_way_to_a_probability_gives_the_same(done, version):

@@ -350,3 +350,15 @@ def test_no_message_has_bytes_that_are_no_text_or_a_whole_row(tmp_path):
     ) as error:
         read(write(tmp_path, names.encode() + b"\n"), HEADER)
     assert len(str(error.value)) < 200 + len(str(tmp_path))
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "json"])
+def test_a_file_that_is_gone_is_said_with_what_to_do(tmp_path, form):
+    features = [{"kind": "categorical", "columns": ["c"]}]
+    data = {"format": form, "labels": {"ctr": "y"}, **({"header": True} if form == "csv" else {})}
+    spec = LogSpec.model_validate({"data": data, "features": features})
+    gone = tmp_path / f"log.{form}"
+    with pytest.raises(
+        InputError, match=r"\(No such file or directory\); check the path, and leave a log's files there"
+    ):
+        list(LogReader(spec).read(str(gone)))

@@ -19,7 +19,7 @@ from ctrpipe.pipeline.replay.run import ReplayPlan
 from ctrpipe.pipeline.run.prepared import joined
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.side_tables import Join
-from ctrpipe.transforms.tables.join import join_tables
+from ctrpipe.transforms.tables.join import join_tables, summary_of
 from tests.small_config import SMALL
 from tests.small_config import joined as with_changes
 
@@ -107,6 +107,24 @@ def test_the_newest_row_before_the_impression_is_taken(tmp_path, monkeypatch, me
     found = [None if row["v"] is None else int(row["v"]) for row in rows]
     assert found == [None if np.isnan(v) else int(v) for v in expected["v"]]
     assert list(result.unmatched.values()) == [int(expected["v"].isna().sum())]
+
+
+@pytest.mark.parametrize(
+    ("shown", "known", "is_told"),
+    [
+        ("2026-05-01 10:00:00", "2026-05-01T09:00:00+02:00", True),
+        ("1777629600", "2026-05-01 09:00", True),
+        ("2026-05-01T10:00:00Z", "1777620000", False),
+        ("2026-05-01 10:00:00", "2026-05-01T09:00:00.5", False),
+        ("2026-05-01 10:00:00", "2026-04-30", False),  # a date alone
+    ],
+)
+def test_times_without_a_zone_beside_others_with_one_are_said(tmp_path, shown, known, is_told):
+    written(tmp_path, log=f"click,user_id,at\n1,1,{shown}\n", users=f"user_id,since,age\n1,{known},30\n")
+    table = {"paths": [str(tmp_path / "users.csv")], "on": "user_id", "time": "since"}
+    _, result = made(tmp_path / "log.csv", [table], tmp_path / "out", as_of="at")
+    told = [line for line in summary_of(result) if "times without a zone are read as UTC" in line]
+    assert len(told) == is_told
 
 
 def test_two_tables_at_a_time_and_one_without(tmp_path):

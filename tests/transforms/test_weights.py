@@ -13,6 +13,7 @@ from ctrpipe.transforms.log.payload import payload_files
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.split import SPLITS
+from ctrpipe.transforms.log.values import explained
 
 HERE = Workers(processes=1)
 
@@ -36,6 +37,18 @@ def test_what_is_no_weight_makes_its_row_malformed(tmp_path):
     expected = "w: the weight must be a finite number of 0 or more, found "
     found = [reject.reason.removeprefix(expected) for reject in batch.rejects]
     assert found == ["'-1'", "'NaN'", "nothing", "'inf'", "'heavy'"]
+
+
+@pytest.mark.parametrize(
+    ("found", "cure"),
+    [
+        *((text, "write the number alone, with a point before") for text in ("'$2.72'", "'2,72'", "'1,234.5 kg'")),
+        *((text, "write a number of 0 or more, or leave the row out") for text in ("'-1'", "'heavy'", "'inf'")),
+        ("nothing", "write a number in each row, 1 where a row counts once"),
+    ],
+)
+def test_what_is_no_weight_is_said_with_what_to_write(found, cure):
+    assert cure in explained(f"w: the weight must be a finite number of 0 or more, found {found}")
 
 
 @pytest.mark.parametrize("weight", ["inf", "1e39"])

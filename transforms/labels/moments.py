@@ -1,7 +1,7 @@
 """The times of rows, for joins at a time."""
 
+import dataclasses
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from ctrpipe.transforms.log.epochs import eight_digits, epoch_seconds
 from ctrpipe.transforms.log.ordering import Ordering
 from ctrpipe.transforms.log.spec import Data
 from ctrpipe.transforms.log.times import EightDigits
+from ctrpipe.transforms.log.zones import Zones
 
 MOMENT, EPOCH = Ordering("moment"), Ordering("epoch")
 _MAX_BAD_RATE = float(Data.model_fields["max_bad_row_rate"].default)
@@ -22,7 +23,7 @@ Moments = npt.NDArray[np.float64]  # seconds since 1970
 
 
 def with_moments(
-    side: TextFiles, column: str, time_format: str, letters: Letters
+    side: TextFiles, column: str, time_format: str, letters: Letters, zones: Zones | None = None
 ) -> Iterator[tuple[LogBatch, Moments]]:
     """Yields the rows that have a time, and their times. A row without a time is malformed.
 
@@ -31,6 +32,7 @@ def with_moments(
         column: The column of the times.
         time_format: How they are written: see `format` of kind `time`.
         letters: Gets the malformed rows.
+        zones: Gets the times that have a zone, and that have none.
 
     Raises:
         InputError: more than 1% of the rows have no time.
@@ -40,12 +42,14 @@ def with_moments(
     first = ""
     for batch in side.batches(letters):
         moments = moments_of(batch.rows[column], time_format, dates)
+        if zones is not None:
+            zones.add(batch.rows[column])
         bad = np.isnan(moments)
         rejects = _rejects(batch, column, np.flatnonzero(bad))
         letters.add(batch.path, rejects)
         first = first or next((f"line {reject.line}: {reject.reason}" for reject in rejects), "")
         rows, wrong = rows + len(bad), wrong + int(bad.sum())
-        yield replace(batch, rows=batch.rows.filter(pa.array(~bad)), lines=batch.lines[~bad]), moments[~bad]
+        yield dataclasses.replace(batch, rows=batch.rows.filter(pa.array(~bad)), lines=batch.lines[~bad]), moments[~bad]
     if wrong > _MAX_BAD_RATE * rows:
         raise InputError(
             f"{side.files[0]}: {wrong} of {rows} rows have no readable time; the first is {first}; name the "

@@ -359,7 +359,19 @@ def input_errors(path: str) -> Iterator[None]:
         if error.errno is None and (name := _compression(path)) in ("bz2", "zstd"):
             text = one_line(error, 200)
             raise InputError(f"{path}: not a whole {name} file ({text}); copy or write it again") from error
-        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from error
+        raise unreadable(path, error) from error
+
+
+def unreadable(path: str, error: OSError) -> InputError:
+    """Returns the error of a file of a log that the system does not let be read."""
+    reason = error.strerror or str(error)
+    if isinstance(error, FileNotFoundError):
+        return InputError(
+            f"{path}: cannot be read ({reason}); check the path, and leave a log's files there until the end"
+        )
+    if isinstance(error, PermissionError):
+        return InputError(f"{path}: cannot be read ({reason}); let the user of this command read it")
+    return InputError(f"{path}: cannot be read ({reason}); copy the file to another disk, or write it again")
 
 
 def _compression(path: str) -> str:

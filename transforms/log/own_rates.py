@@ -39,7 +39,7 @@ def are_own_rates(
     rows = np.bincount(keys).astype(np.float64)
     values = np.zeros(len(rows))
     values[keys] = numbers
-    clicked = np.bincount(keys, clicks)
+    clicked = np.asarray(np.bincount(keys, clicks.astype(np.float64)), np.float64)
     return any(_are_rates_of(rates, rows, clicked, least_variance) for rates in _as_rates(values, float(clicks.mean())))
 
 
@@ -108,7 +108,7 @@ def are_own_counts(numbers: Floats, keys: Codes, clicks: npt.NDArray[np.bool_]) 
     rows = np.bincount(keys).astype(np.float64)
     counts = np.zeros(len(rows))
     counts[keys] = numbers
-    clicked = np.bincount(keys, clicks)
+    clicked = np.bincount(keys, clicks.astype(np.float64))
     if counts.min() < 0 or (counts % 1).any() or (clicked > counts).any() or not clicked.any():
         return False
     expected = clicked.sum() / counts.sum() * counts

@@ -19,7 +19,7 @@ from ctrpipe.transforms.log.spec import Label, LogSpec, Word, spellings
 from ctrpipe.transforms.log.times import time_pattern
 from ctrpipe.transforms.log.whole_numbers import WHOLE_NUMBER, texts_of_floats
 from ctrpipe.transforms.log.words import NUMBER_PATTERN
-from ctrpipe.transforms.log.written import NO_NUMBER, Written
+from ctrpipe.transforms.log.written import NO_NUMBER, WRITTEN_NUMBER, Written
 
 _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -156,19 +156,33 @@ def to_labels(
 
 
 _NO_LABEL = re.compile(r"the label must be .*, found nothing")
+_NO_WEIGHT = re.compile(r"the weight must be .*, found (?:nothing|'(.*)')$", re.DOTALL)
 _TOO_LARGE = re.compile(r"the label must be 0 or 1, found '(\d+(\.\d+)?)'")
 
 
 def explained(reason: str) -> str:
-    """Returns the reason of a malformed row, and what to do where its label is a rating, a count or no rate."""
+    """Returns the reason of a malformed row, and what to do where its weight or its label is of another form."""
     if _NO_LABEL.search(reason):
         return f'{reason}: leave the row out of the log; or list "" in negative, if no value means no click'
+    if weight := _NO_WEIGHT.search(reason):
+        return f"{reason}; {_cure_of_weight(weight[1])}"
     found = _TOO_LARGE.search(reason)
     if found is None or float(found[1]) <= 1:
         return reason
     if not float(found[1]).is_integer():
         return f"{reason}, and a rate has no more clicks than impressions"
     return f"{reason}: a rating needs a threshold in data.labels; counted clicks need their rate, and data.weight"
+
+
+def _cure_of_weight(text: str | None) -> str:
+    """Returns what to write in place of a weight; None: there is none."""
+    if not text:
+        return "write a number in each row, 1 where a row counts once"
+    figure = WRITTEN_NUMBER.fullmatch(text)
+    is_adorned = figure and (figure["before"] or figure["after"] or not figure["figure"].replace(".", "", 1).isdigit())
+    if not is_adorned:
+        return "write a number of 0 or more, or leave the row out"
+    return f"write the number alone, with a point before its decimals and nothing between its thousands, for '{text}'"
 
 
 def _amounts(values: pa.Array, name: str, faults: dict[int, str], label: Label, written: TextNumbers) -> pa.Array:

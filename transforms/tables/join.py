@@ -21,6 +21,7 @@ from ctrpipe.transforms.labels.moments import with_moments
 from ctrpipe.transforms.log.batches import LogBatch
 from ctrpipe.transforms.log.payload import PayloadWriter
 from ctrpipe.transforms.log.side_tables import Join, SideTable
+from ctrpipe.transforms.log.zones import Zones, zones_told
 from ctrpipe.transforms.tables.sides import check_has, text_files
 
 SCRATCH = ".join"
@@ -42,6 +43,7 @@ class Joined:
         rows: Number of rows written: all of the log but malformed ones.
         unmatched: For each table, by its first file, the number of rows without a partner in it.
         rejected: Number of malformed rows in all inputs.
+        told: What else is to be said of the join, as lines of text.
     """
 
     log: str
@@ -49,6 +51,7 @@ class Joined:
     rows: int
     unmatched: dict[str, int]
     rejected: int
+    told: tuple[str, ...] = ()
 
 
 def join_tables(log: Sequence[str], join: Join, output: pathlib.Path, most_rows: int | None = None) -> Joined:
@@ -91,8 +94,9 @@ def join_tables(log: Sequence[str], join: Join, output: pathlib.Path, most_rows:
                 side.load(database, letters)
             counts = [0] * len(sides)
             written = 0
+            zones = Zones()
             example: list[bytes | None] = []  # the first value of each column of the log
-            database.stream("log", _log_schema(rows, join), _log_batches(rows, join, letters, most_rows))
+            database.stream("log", _log_schema(rows, join), _log_batches(rows, join, letters, most_rows, zones))
             for batch in database.read(_query(rows, sides)):
                 values = batch.columns[: len(names)]
                 example = example or [each[0].as_py() for each in values]
@@ -105,7 +109,12 @@ def join_tables(log: Sequence[str], join: Join, output: pathlib.Path, most_rows:
                     raise side.stranger(database, example)
         unmatched = {side.files.files[0]: count for side, count in zip(sides, counts, strict=True)}
         brought = tuple(new for side in sides for new in side.brought.values())
-        result = Joined(str(output / LOG / "*.parquet"), brought, written, unmatched, letters.rejected)
+        compared = {
+            join.as_of or "": zones,
+            **{f"{side.files.files[0]} {side.table.time}": side.zones for side in sides},
+        }
+        told = tuple(zones_told(compared))
+        result = Joined(str(output / LOG / "*.parquet"), brought, written, unmatched, letters.rejected, told)
         write_json(output / SUMMARY, dataclasses.asdict(result))
     return result
 
@@ -114,7 +123,7 @@ def summary_of(joined: Joined) -> list[str]:
     """Returns a summary of a join, as lines of text."""
     lines = [f"{joined.rows:,} rows with {', '.join(joined.columns)}"]
     lines += [f"{count:,} of them have no partner in {path}" for path, count in joined.unmatched.items()]
-    return [*lines, f"{joined.rejected:,} malformed rows in {rejects_beside(joined.log)}"]
+    return [*lines, *joined.told, f"{joined.rejected:,} malformed rows in {rejects_beside(joined.log)}"]
 
 
 # Sides ---------------------------------------------------------------------------------------------------------------
@@ -139,6 +148,7 @@ class _Side:
         self.brought = {name: f"{table.prefix}{name}" for name in kept}
         if not kept:
             raise InputError(f"{self.files.files[0]}: it has no column besides its key; name a table with others")
+        self.zones = Zones()
         self._places = [rows.names.index(name) for name in table.on]
 
     @property
@@ -215,7 +225,7 @@ class _Side:
 
     def _batches(self, schema: pa.Schema, letters: Letters) -> Iterator[pa.RecordBatch]:
         number = 0
-        for batch, moments in _timed(self.files, self.table.time, self.table.time_format, letters):
+        for batch, moments in _timed(self.files, self.table.time, self.table.time_format, letters, self.zones):
             rows = batch.rows.num_rows
             names = [*self.table.on.values(), *self.brought]
             file = self.files.files.index(batch.path)
@@ -229,10 +239,10 @@ class _Side:
 
 
 def _timed(
-    side: TextFiles, column: str | None, time_format: str, letters: Letters
+    side: TextFiles, column: str | None, time_format: str, letters: Letters, zones: Zones
 ) -> Iterator[tuple[LogBatch, np.ndarray]]:
     if column is not None:
-        yield from with_moments(side, column, time_format, letters)
+        yield from with_moments(side, column, time_format, letters, zones)
         return
     for batch in side.batches(letters):
         yield batch, np.zeros(batch.rows.num_rows)
@@ -246,9 +256,11 @@ def _log_schema(rows: TextFiles, join: Join) -> pa.Schema:
     return pa.schema([*columns, (_MOMENT, pa.float64()), (_NUMBER, pa.int64())])
 
 
-def _log_batches(rows: TextFiles, join: Join, letters: Letters, most_rows: int | None) -> Iterator[pa.RecordBatch]:
+def _log_batches(
+    rows: TextFiles, join: Join, letters: Letters, most_rows: int | None, zones: Zones
+) -> Iterator[pa.RecordBatch]:
     schema, number = _log_schema(rows, join), 0
-    for batch, moments in _timed(rows, join.as_of, join.time_format, letters):
+    for batch, moments in _timed(rows, join.as_of, join.time_format, letters, zones):
         count = batch.rows.num_rows
         arrays = [
             *(batch.rows[name] for name in rows.names),

@@ -1,0 +1,125 @@
+"""Units that change within a log, and times that are not the rows' own, in rows that are made here."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.strange_times import strange_times
+from ctrpipe.transforms.log.units import changed_units, find_change
+
+ROWS = 2000
+RANDOM = np.random.default_rng(5)
+PRICE = RANDOM.lognormal(3, 1, ROWS)
+START = np.datetime64("2026-05-01T00:00", "s")
+
+
+def spec_of(**split) -> LogSpec:
+    features = [{"kind": "numeric", "columns": ["price"]}, {"kind": "time", "columns": ["shown", "other"]}]
+    data = {"format": "parquet", "labels": {"ctr": "click"}, "split": {"by": "order", **split}}
+    return LogSpec.model_validate({"data": data, "features": features})
+
+
+def divided(**columns) -> dict[str, pa.Table]:
+    """The columns as the rows of three splits, 70%, 10% and 20%."""
+    rows = pa.table({**columns, "click": pa.array(np.arange(ROWS) % 5 == 0).cast(pa.float32())})
+    ends = [0, ROWS * 7 // 10, ROWS * 8 // 10, ROWS]
+    names = ("train", "validation", "test")
+    return {name: rows.slice(first, last - first) for name, first, last in zip(names, ends[:-1], ends[1:], strict=True)}
+
+
+def units(numbers: np.ndarray, **split) -> list[tuple[str, str, str]]:
+    rows = divided(price=pa.array(numbers, pa.float32()))
+    return [(found.column, found.split, found.text) for found in changed_units(spec_of(**split), rows)]
+
+
+@pytest.mark.parametrize("share", [0.3, 0.62, 0.7, 0.8])
+@pytest.mark.parametrize("times", [100, 0.001])
+def test_a_unit_that_changes_half_way_is_named(share: float, times: float) -> None:
+    numbers = np.where(np.arange(ROWS) < share * ROWS, PRICE, PRICE * times)
+    [(column, split, text)] = units(numbers)
+    assert (column, split) == ("price", "all") and f"in the first {share:.0%}" in text
+    change = find_change(numbers)
+    assert change is not None and change.share == pytest.approx(share, abs=0.01)
+    first = numbers[: round(share * ROWS)]
+    assert change.before == pytest.approx(np.median(first), rel=0.05)
+    assert change.after == pytest.approx(np.median(numbers[len(first) :]), rel=0.05)
+
+
+def test_of_splits_that_are_not_in_order_the_training_rows_are_looked_at() -> None:
+    late, early = (np.where(np.arange(ROWS) < share * ROWS, PRICE, PRICE * 100) for share in (0.75, 0.3))
+    assert units(late, by="hash") == []
+    [(_, split, _)] = units(early, by="hash")
+    assert split == "train"
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        PRICE,
+        np.arange(ROWS) + 1.0,  # a number that grows
+        np.minimum(np.arange(ROWS), 200) * PRICE,  # counts that begin with the log
+        np.sort(PRICE),
+        np.where(np.arange(ROWS) % 500 < 250, 1, 20) * PRICE,  # day and night
+        np.where(np.arange(ROWS) < 1000, 0, PRICE),  # a column that begins later
+        RANDOM.integers(0, 3, ROWS).astype(np.float64),
+    ],
+)
+def test_numbers_that_grow_or_go_up_and_down_are_not_named(numbers: np.ndarray) -> None:
+    assert units(numbers) == []
+
+
+# Times ---------------------------------------------------------------------------------------------------------------
+
+SHOWN = START + np.sort(RANDOM.integers(0, 20 * 86_400, ROWS)).astype("timedelta64[s]")
+DAYS = RANDOM.integers(0, 40 * 365, ROWS)
+
+
+def texts(moments: np.ndarray) -> pa.Array:
+    return pa.array([str(moment).replace("T", " ").encode() for moment in moments], pa.binary())
+
+
+def last_events() -> np.ndarray:
+    """The last time of each of 100 users in the whole log."""
+    user = RANDOM.integers(0, 100, ROWS)
+    last = np.zeros(100, "datetime64[s]")
+    last[user] = SHOWN  # the last one stays
+    return last[user]
+
+
+@pytest.mark.parametrize("split", [{}, {"by": "time", "column": "shown", "last": "2d"}])
+@pytest.mark.parametrize(
+    ("other", "text"),
+    [
+        (np.datetime64("1960-01-01") + DAYS.astype("timedelta64[D]"), "dates of 19"),
+        (last_events(), "of its times are after shown, the row's own, and none is after the last of the log"),
+    ],
+)
+def test_birthdays_and_last_events_are_named(other: np.ndarray, text: str, split: dict) -> None:
+    rows = divided(price=pa.array(PRICE, pa.float32()), shown=texts(SHOWN), other=texts(other))
+    [found] = strange_times(spec_of(**split), rows)
+    assert found.column == "other" and text in found.text
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        SHOWN - RANDOM.integers(1, 86_400 * 300, ROWS).astype("timedelta64[s]"),  # a registration
+        SHOWN + RANDOM.integers(1, 86_400 * 9, ROWS).astype("timedelta64[s]"),  # a departure
+        SHOWN[np.maximum(np.arange(ROWS) - RANDOM.integers(1, 300, ROWS), 0)],  # the event before
+        np.full(ROWS, "2026-06-30", "datetime64[D]"),  # the end of an offer
+    ],
+)
+def test_times_before_and_planned_times_are_not_named(other: np.ndarray) -> None:
+    rows = divided(price=pa.array(PRICE, pa.float32()), shown=texts(SHOWN), other=texts(other))
+    assert not list(strange_times(spec_of(), rows))
+    swapped = divided(price=pa.array(PRICE, pa.float32()), shown=texts(other), other=texts(SHOWN))
+    assert not list(strange_times(spec_of(), swapped))
+
+
+def test_times_with_and_without_a_zone_in_one_column_are_named():
+    mixed = [f"{moment}{'+02:00' if row % 4 else ''}".encode() for row, moment in enumerate(SHOWN)]
+    columns = {"price": pa.array(PRICE, pa.float32()), "shown": texts(SHOWN)}
+    [found] = strange_times(spec_of(), divided(**columns, other=pa.array(mixed, pa.binary())))
+    assert (found.column, found.split) == ("other", "all")
+    assert found.text.startswith("500 of its times have no zone and 1,500 have one")

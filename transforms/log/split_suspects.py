@@ -1,0 +1,21 @@
+"""Finds what shows only beside the rows of all splits, or in their order."""
+
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+
+from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.strange_times import strange_times
+from ctrpipe.transforms.log.suspects import Suspect, constant_columns, late_ends
+from ctrpipe.transforms.log.units import changed_units
+
+
+def of_all_splits(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspect]:
+    """Yields the findings about labels, columns of one value, units and times.
+
+    Args:
+        spec: The description of the log.
+        rows: Rows of each split in the order of the log, by its name.
+    """
+    for finds in (late_ends, constant_columns, changed_units, strange_times):
+        yield from finds(spec, rows)

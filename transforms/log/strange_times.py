@@ -1,0 +1,119 @@
+"""Finds columns of times that are not those of the rows, as birthdays and events after the row, or of mixed zones."""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ctrpipe.transforms.log.column_values import plain_chunks
+from ctrpipe.transforms.log.epochs import eight_digits, epoch_seconds
+from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.suspects import LEAST_IDS, Suspect
+from ctrpipe.transforms.log.times import EightDigits
+from ctrpipe.transforms.log.zones import Zones
+
+LEAST_LATER = 0.2  # of the rows, whose time in a column is after their own
+_EXPECTED = 14.0  # rows that chance would bring beyond the end of the log: none is once in a million
+_SORTED = 0.99  # of the steps from row to row that do not go back, of the rows' own times
+_YEAR, _DAY = 365.25 * 86_400, 86_400
+_DECADES = 15 * _YEAR  # that lie between most times of a column, or between them and the rows' own
+_ROUNDED = 1e-3  # of the time that the log spans: rows are a sample, and times are read to the minute
+
+Seconds = npt.NDArray[np.float64]
+
+
+def strange_times(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspect]:
+    """Yields the columns of kind `time` whose times are decades apart, or of events after their rows.
+
+    Args:
+        spec: The description of the log.
+        rows: Rows of each split in the order of the log, by its name.
+    """
+    splits = [name for name, table in rows.items() if table.num_rows]
+    times = {
+        name: [_seconds(rows[split][name], time_format) for split in splits]
+        for name, time_format in spec.time_formats.items()
+    }
+    own = _own(spec, times)
+    for name in times:
+        zones = Zones()
+        for split in splits:
+            zones.add(plain_chunks(rows[split][name]))
+        if zones.known and zones.unknown:
+            yield Suspect(
+                name,
+                "all",
+                f"{zones.unknown:,} of its times have no zone and {zones.known:,} have one: hours of different zones "
+                "look alike; write all times with their zone",
+            )
+    of_all = {name: np.concatenate(parts) for name, parts in times.items()}
+    for name, seconds in of_all.items():
+        if name == own or np.isfinite(seconds).sum() < LEAST_IDS:
+            continue
+        if years := _decades(seconds, None if own is None else of_all[own]):
+            yield Suspect(
+                name,
+                "all",
+                f"dates {years}, which are not the rows' own: a model reads their hour and weekday alone; write the "
+                "age, such as days before the row, as a number",
+            )
+        elif own is not None and (later := _later(seconds, of_all[own])):
+            yield Suspect(
+                name,
+                "all",
+                f"{later:.0%} of its times are after {own}, the row's own, and none is after the last of the log, as "
+                "of a user's last event in the whole log: it is not known when the row is shown",
+            )
+
+
+def _seconds(column: pa.ChunkedArray, time_format: str) -> Seconds:
+    texts = plain_chunks(column).combine_chunks()
+    digits = eight_digits(texts) if time_format == "auto" else EightDigits()
+    return epoch_seconds(texts, time_format, bool(digits.no_hour) and not digits.no_date)
+
+
+def _own(spec: LogSpec, times: Mapping[str, list[Seconds]]) -> str | None:
+    """Returns the column of the rows' own times: that of the split, or the only one in whose order the rows are."""
+    if spec.data.split.column in times:
+        return spec.data.split.column
+    ordered = [name for name, parts in times.items() if _is_sorted(parts)]
+    return ordered[0] if len(ordered) == 1 else None
+
+
+def _is_sorted(parts: list[Seconds]) -> bool:
+    steps = np.concatenate([np.diff(part[np.isfinite(part)]) for part in parts])
+    return len(steps) > 0 and bool((steps >= 0).mean() >= _SORTED and (steps > 0).any())
+
+
+def _decades(seconds: Seconds, own: Seconds | None) -> str:
+    """Returns the years of times that are no times of impressions, as `of 1950 to 2004`; "" if they may be."""
+    known = seconds[np.isfinite(seconds)]
+    first, last = np.quantile(known, [0.05, 0.95])
+    away = 0.0
+    if own is not None and np.isfinite(seconds - own).any():
+        away = float(np.nanmedian(np.abs(seconds - own)))
+    if last - first < _DECADES and away < _DECADES:
+        return ""
+    if own is None and (known % _DAY).any():
+        return ""  # moments may be those of the rows, in another order
+    years = [int(np.datetime64(int(end), "s").astype("datetime64[Y]").astype(int)) + 1970 for end in (first, last)]
+    return f"of {years[0]} to {years[1]}" if years[0] < years[1] else f"of {years[0]}"
+
+
+def _later(seconds: Seconds, own: Seconds) -> float:
+    """Returns the share of times after the rows' own, if they know the end of the log; otherwise 0.
+
+    What lies after its row by plan, as a departure, goes beyond the log's end for some of the last rows.
+    """
+    known = np.isfinite(seconds) & np.isfinite(own)
+    if known.sum() < LEAST_IDS:
+        return 0.0
+    at, other = own[known], seconds[known]
+    share = float((other > at).mean())
+    end = float(at.max()) + _ROUNDED * float(np.ptp(at))
+    if share < LEAST_LATER or other.max() > end:
+        return 0.0
+    after = np.sort((other - at)[other > at])
+    beyond = 1 - np.searchsorted(after, end - at, side="right") / len(after)  # of each row, if by chance
+    return share if share * float(beyond.sum()) >= _EXPECTED else 0.0

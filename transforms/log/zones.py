@@ -1,0 +1,45 @@
+"""Tells times with a zone from times without one, which are read as UTC."""
+
+import dataclasses
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_LOCAL = r"(^|[Tt :])\d?\d:\d\d(:\d\d([.,]\d+)?)?$"  # a time of day, and nothing after it
+_ZONED = r"(\d:\d\d.*([Zz]|UTC|[+-]\d\d:?(\d\d)?)|^\d{9,19}(\.\d*)?)$"  # a zone, or an epoch
+
+
+@dataclasses.dataclass
+class Zones:
+    """How many times of day have a zone, as an epoch has, and how many have none."""
+
+    known: int = 0
+    unknown: int = 0
+
+    def add(self, values: pa.Array) -> None:
+        """Counts values; dates alone count for neither."""
+        distinct = pc.value_counts(values.drop_null().cast(pa.binary()))
+        texts, counts = distinct.field("values"), distinct.field("counts").to_numpy(zero_copy_only=False)
+        local, zoned = (
+            pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False) for pattern in (_LOCAL, _ZONED)
+        )
+        self.unknown += int(counts[local].sum())
+        self.known += int(counts[zoned & ~local].sum())
+
+
+def zones_told(sides: Mapping[str, Zones]) -> list[str]:
+    """Returns a line if some times that are compared have a zone and others have none.
+
+    Args:
+        sides: The times by what the line calls them.
+    """
+    local = [name for name, zones in sides.items() if zones.unknown]
+    zoned = [name for name, zones in sides.items() if zones.known]
+    if not local or not zoned:
+        return []
+    beside = "others there" if local == zoned else " and ".join(name for name in zoned if name not in local)
+    return [
+        f"{' and '.join(local)}: times without a zone are read as UTC, beside those of {beside or 'others'} with one; "
+        "write local times with their zone"
+    ]
