@@ -300,3 +300,7 @@ def test_the_model_is_that_of_the_number_of_rows(tmp_path, monkeypatch, rows, of
     films = drafted("movielens", tmp_path / "movielens")
     assert (films.model.name, films.training.decay) == ("din", of_histories)
     assert films.training.batch_size == batch
+    # Beginning near 0, attention learned nothing of Amazon's histories in the epochs of a sample.
+    named = films.model.model_dump()
+    assert (named["embedding_stddev"], named["use_linear"], named["linear_rate"]) == (0.1, True, 3.0)
+    assert films.training.monitor == "log_loss"

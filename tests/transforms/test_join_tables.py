@@ -127,6 +127,23 @@ def test_times_without_a_zone_beside_others_with_one_are_said(tmp_path, shown, k
     assert len(told) == is_told
 
 
+@pytest.mark.slow  # 150,000 keys, as DuckDB needs 16 MiB for itself
+@pytest.mark.parametrize("options", [{}, {"duplicates": "last"}, {"time": "at"}])
+def test_a_table_larger_than_the_memory_goes_to_the_disk(tmp_path, monkeypatch, options):
+    monkeypatch.setattr("ctrpipe.transforms.tables.join._MEMORY_SHARE", 0)
+    monkeypatch.setattr("ctrpipe.transforms.tables.join._FEWEST_BYTES", 24 << 20)
+    monkeypatch.setattr("ctrpipe.transforms.tables.join.cores", lambda: 1)
+    keys = np.arange(150_000)
+    table = pd.DataFrame({"u": keys, "text": [f"{key:064d}" for key in keys], "at": 1_700_000_000})
+    table.to_parquet(tmp_path / "table.parquet", index=False)
+    log = pd.DataFrame({"u": keys[::-50], "at": 1_700_000_001})
+    log.to_parquet(tmp_path / "log.parquet", index=False)
+    side = {"paths": [str(tmp_path / "table.parquet")], "on": "u", "keep": ["text"], **options}
+    as_of = "at" if "time" in options else None
+    rows, _ = made(tmp_path / "log.parquet", [side], tmp_path / "out", as_of=as_of)
+    assert [row["text"] for row in rows] == [b"%064d" % key for key in keys[::-50]]
+
+
 def test_two_tables_at_a_time_and_one_without(tmp_path):
     written(
         tmp_path,

@@ -190,20 +190,25 @@ class _Side:
         database.run(f"drop table {self.name}_all")
 
     def _refuse(self, database: "_Database", group: str) -> None:
-        places = f"list({{'f': {_FILE}, 'l': {_LINE}}} order by {_NUMBER})"
+        # A list of each key's places would not go to the disk where the memory ends; numbers do.
         found = database.rows(
-            f"select {group}, {places}, min({_NUMBER}) from {self.name}_all group by {group} having count(*) > 1 "
-            f"order by min({_NUMBER}) limit 1"
+            f"select {group}, count(*), min({_NUMBER}) as first from {self.name}_all group by {group} "
+            "having count(*) > 1 order by first limit 1"
         )
         if not found:
             return
-        values, where = found[0][: len(self._places)], found[0][-2]
-        key = ", ".join(f"{name} {excerpt(value)}" for name, value in zip(self.table.on.values(), values, strict=True))
+        *values, count, number = found[0]
+        where = database.rows(
+            f"select {_FILE}, {_LINE} from {self.name}_all join "
+            f"(select {group} from {self.name}_all where {_NUMBER} = {number}) using ({group}) "
+            f"order by {_NUMBER} limit 2"
+        )
+        key = ", ".join(f"{name} {excerpt(value)}" for name, value in zip(self.table.on.values(), values, strict=False))
         unit = self.files.spec.line_or_row
-        first, second = (f"{self.files.files[each['f']]} {unit} {each['l']}" for each in where[:2])
+        first, second = (f"{self.files.files[file]} {unit} {line}" for file, line in where)
         again = " of the same time" if self.table.time else ""
         raise InputError(
-            f"{self.files.files[0]}: {key} has {len(where)} rows{again}, as {first} and {second}; leave one of them, "
+            f"{self.files.files[0]}: {key} has {count} rows{again}, as {first} and {second}; leave one of them, "
             "or choose duplicates: first or last"
         )
 
@@ -290,7 +295,12 @@ class _Database(contextlib.AbstractContextManager["_Database"]):
 
         self._error: type[Exception] = duckdb.Error
         memory = max(_FEWEST_BYTES, int(_MEMORY_SHARE * memory_limit()))
-        settings: dict[str, Any] = {"threads": cores(), "memory_limit": f"{memory}B", "temp_directory": str(folder)}
+        settings: dict[str, Any] = {
+            "threads": cores(),
+            "memory_limit": f"{memory}B",
+            "temp_directory": str(folder),
+            "preserve_insertion_order": False,
+        }
         self._connection: Any = duckdb.connect(str(folder / "tables.duckdb"), config=settings)
         self._mistake: InputError | None = None
 
