@@ -28,6 +28,7 @@ from ctrpipe.serving.client import RestClient
 from ctrpipe.serving.client.columns import Column, Inputs, to_arrays
 from ctrpipe.serving.layout import Asset, asset_path
 from ctrpipe.table import SHOWN_ROWS, Table
+from ctrpipe.transforms.log.bracketed import from_brackets
 from ctrpipe.transforms.log.kinds.vector import Vector
 from ctrpipe.transforms.log.values import TextNumbers, as_binary, is_list, join_lists, text_numbers, to_floats
 from ctrpipe.transforms.log.vectors import to_vectors, vector_array
@@ -241,7 +242,7 @@ class Model:
         others = [
             name
             for name, values in columns.items()
-            if (not _are_texts(values) if texts.get(name) else name in texts and self._is_written(name, values))
+            if (self._is_other(name, values) if texts.get(name) else name in texts and self._is_written(name, values))
         ]
         if not others:
             return {}
@@ -250,6 +251,10 @@ class Model:
             longest, shortest = (pick(values, key=len) for pick in (max, min))
             raise InputError(f"rows: {len(longest)} values of one column, {len(shortest)} of another; give each row's")
         return self._as_in_a_log(_with_texts_of_times(pa.table(values, others)), ROWS)
+
+    def _is_other(self, name: str, values: Column) -> bool:
+        """Returns whether a column of texts has other values, or lists in brackets, `['a', 'b']`."""
+        return not _are_texts(values) or name in self._log_spec.bracketed_columns
 
     def _is_written(self, name: str, values: Column) -> bool:
         """Returns whether a column has texts in place of lists or numbers: vectors as '0.1 0.2', numbers as '$4.50'."""
@@ -287,6 +292,8 @@ class Model:
                 values = join_lists(values, separator, name, source, faults, is_sequence, name in whole, within)
             elif is_text:
                 values = as_binary(values, name, source, faults if name in whole else None)
+                if name in self._log_spec.bracketed_columns:
+                    values = from_brackets(values, self._log_spec.separators[name], name, faults)
             elif name in self._log_spec.text_forms and _are_texts(values):
                 texts = as_binary(values, name, source)
                 values = to_floats(texts, name, faults, text_numbers(self._log_spec, infinite=True)[name])

@@ -8,6 +8,7 @@ import rich.table
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_json, write_text
+from ctrpipe.common.lines import say
 from ctrpipe.common.pages import template
 from ctrpipe.common.terminal import console, print_table
 from ctrpipe.pipeline.compare.sides import BETTER, UNDECIDED, WORSE
@@ -39,14 +40,14 @@ def print_comparison(comparison: dict[str, Any]) -> None:
     terminal = console()
     print_table(terminal, table)
     for line in _corrections(comparison):
-        terminal.print(line, soft_wrap=True)
+        say(line)
     for name, by_metric in comparison["slices"][0]["differences"].items():
         for metric in judged(by_metric):
-            terminal.print(verdict(f"{name}: {shown[metric]}", by_metric[metric], first), soft_wrap=True)
+            say(verdict(f"{name}: {shown[metric]}", by_metric[metric], first))
     if comparison["further_tasks"]:
         print_table(terminal, _table_of_tasks(comparison))
         for line in _of_further_tasks(comparison):
-            terminal.print(line, soft_wrap=True)
+            say(line)
 
 
 def _table_of_tasks(comparison: dict[str, Any]) -> rich.table.Table:

@@ -165,7 +165,10 @@ def draft(
     size = LogSize(rows, columns, sum(clicks) / len(clicks), bool(histories), not no_trees, task)
     if size.is_large and not task:
         guesses |= histories
-    guesses = {name: _with_buckets(guess, size.buckets) for name, guess in guesses.items()}
+    guesses = {
+        name: _with_buckets(_in_brackets(guess) if name in sample.bracketed else guess, size.buckets)
+        for name, guess in guesses.items()
+    }
     made = [*weighted_pairs(sample, guesses), *numbered_vectors(sample, guesses)]
     parts = {name for column in made for name in column.of}
     guesses = {name: guess for name, guess in guesses.items() if name not in parts}
@@ -404,6 +407,14 @@ def _as_written(guess: Guess, form: Form | None) -> Guess:
     if form.question:
         comment, unsure = f"{comment}; {form.question}", True
     return Guess(settings, comment, unsure)
+
+
+def _in_brackets(guess: Guess) -> Guess:
+    """Returns the guess of a column whose lists are in brackets in the log."""
+    if guess.settings.get("kind") not in ("multivalent", "sequence"):
+        return guess
+    comment = f"{guess.comment}; in brackets, and in a request with {guess.settings['separator']!r} between the values"
+    return dataclasses.replace(guess, settings={**guess.settings, "brackets": True}, comment=comment)
 
 
 def _with_buckets(guess: Guess, buckets: int) -> Guess:

@@ -20,7 +20,7 @@ def weighted_pairs(sample: LogSample, guesses: Mapping[str, Guess]) -> list[Made
         sample: The first rows of a log.
         guesses: The kind of each column that may be a feature.
     """
-    free = [name for name in guesses if name not in sample.within]
+    free = [name for name in guesses if name not in (*sample.within, *sample.bracketed)]
     pairs: list[MadeColumn] = []
     taken: set[str] = set()
     for name in free:

@@ -11,6 +11,7 @@ import rich.console
 import rich.table
 
 from ctrpipe.common.files import write_json, write_text
+from ctrpipe.common.lines import say
 from ctrpipe.common.terminal import console, print_table
 from ctrpipe.pipeline.compare.corrected import correct
 from ctrpipe.pipeline.compare.shards import shards
@@ -270,7 +271,7 @@ def print_sweep(summary: dict[str, Any]) -> None:
     for point in summary["points"]:
         if auc_difference := point["tested"].get("auc"):
             line = verdict(f"{point['name']}: AUC", auc_difference, summary["reference"])
-            terminal.print(line, soft_wrap=True)
+            say(line)
     if tail := summary["tail"]:
         rare = f"{' x '.join(tail['columns'])} at most {tail['max_count']} times in training"
         terminal.print(f"Tail: {tail['examples']:,} test rows, {rare}")

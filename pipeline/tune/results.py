@@ -7,6 +7,7 @@ import rich.table
 
 from ctrpipe.common.command_lines import command_name, next_steps
 from ctrpipe.common.files import write_json, write_text
+from ctrpipe.common.lines import say
 from ctrpipe.common.terminal import console, print_table
 from ctrpipe.pipeline.compare.show import print_comparison
 from ctrpipe.pipeline.sweep.summary import show
@@ -58,15 +59,14 @@ def print_summary(summary: Summary, output: pathlib.Path) -> None:
     if confirmation := report["confirmation"]:
         _print_confirmation(confirmation)
     files = [BEST, *([PROPOSED] if summary.proposed else []), TRIALS, PAGE]
-    terminal.print(f"Written: {output}/{', '.join(files)}", soft_wrap=True)
+    say(f"Written: {output}/{', '.join(files)}")
     chosen = str(output / (PROPOSED if summary.proposed else BEST))
-    terminal.print(next_steps([command_name(), "run", chosen]), markup=False, soft_wrap=True)
+    say(next_steps([command_name(), "run", chosen]))
 
 
 def _print_confirmation(confirmation: dict[str, Any]) -> None:
-    terminal = console()
     if confirmation["comparison"]:
         print_comparison(confirmation["comparison"])
-    terminal.print(confirmation["text"], soft_wrap=True)
+    say(confirmation["text"])
     if proposed := confirmation["proposed"]:
-        terminal.print(f"Proposed: the {proposed} configuration ({PROPOSED})", soft_wrap=True)
+        say(f"Proposed: the {proposed} configuration ({PROPOSED})")

@@ -21,6 +21,7 @@ from ctrpipe.serving.server.errors import ServingError, bad_request
 from ctrpipe.serving.server.json_values import json_type, shown
 from ctrpipe.serving.server.served import ServedVersion
 from ctrpipe.serving.server.tensors import decode_base64, is_base64
+from ctrpipe.transforms.log.bracketed import begins_a_list, elements_in_brackets
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.values import as_binary
 from ctrpipe.transforms.log.written import Written, numbers_of
@@ -109,6 +110,7 @@ class _Reader:
 
     def __init__(self, rows: list[Row], spec: LogSpec, reading: Reading) -> None:
         self._rows, self._spec, self._reading = rows, spec, reading
+        self._bracketed = spec.bracketed_columns
         self._count = 0
 
     def texts(self, name: str) -> np.ndarray:
@@ -139,6 +141,11 @@ class _Reader:
     def _text(self, value: Any, separators: list[str], place: _Place) -> bytes:
         """Returns the text of a value, of a list, or of a list of lists, with a separator for each level."""
         self._tick()
+        if isinstance(value, str) and place.column in self._bracketed and begins_a_list(value):
+            listed = elements_in_brackets(value)
+            if listed is None:
+                raise place.wrong(value, "a list of single values")
+            value = listed
         if not isinstance(value, list):
             return _text(value, place)
         if not separators:

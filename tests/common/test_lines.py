@@ -1,12 +1,15 @@
 """Lines on a terminal and elsewhere."""
 
 import io
+import pathlib
 
 import pytest
 
 from ctrpipe.common import lines
 from ctrpipe.common.lines import fitted, say
+from ctrpipe.common.packages import PARTS
 
+ROOT = pathlib.Path(__file__).parents[2]
 PATH = "runs/a-folder-with-a-long-name/that-must-stay-whole/because-it-is-copied.json"  # 77 characters
 
 
@@ -51,3 +54,9 @@ def test_what_is_said_goes_to_the_stream_of_now(monkeypatch, capsys):
     monkeypatch.setattr(lines.sys, "stdout", terminal := Terminal())
     say("a" * 30 + " " + "b" * 30)
     assert terminal.getvalue() == "a" * 30 + "\n  " + "b" * 30 + "\n"
+
+
+def test_no_command_leaves_it_to_the_terminal_to_break_a_line_within_a_word():
+    files = [path for part in PARTS for path in (ROOT / part).rglob("*.py")]
+    assert len(files) > 300
+    assert [path.name for path in files if "soft_wrap" in path.read_text()] == []

@@ -72,3 +72,16 @@ def test_numbers_of_the_logs_form_are_read_in_dicts_and_dataframes(of_dollars):
     assert of_dollars._texts_of_others({"n": [1.5, 2.0], "c": ["a", "b"]}) == {}
     with pytest.raises(InputError, match=r"row 1: n: '1,23' is not a number written as \$1,234.5"):
         of_dollars._texts_of_others({"n": ["$1", "1,23"], "c": ["a", "b"]})
+
+
+def test_lists_in_brackets_are_read_in_dicts_and_dataframes_as_in_the_log(monkeypatch):
+    feature = {"kind": "multivalent", "columns": ["tags"], "max_length": 3, "brackets": True}
+    spec = LogSpec.model_validate({"data": {"format": "jsonl", "labels": {"ctr": "y"}}, "features": [feature]})
+    monkeypatch.setattr(Model, "_log_spec", spec)
+    monkeypatch.setattr(Model, "_texts", lambda self: {"tags": True})
+    model, columns = object.__new__(Model), {"tags": ["['a', 'b']", "a|b", None, "[]"]}
+    expected = [b"a|b", b"a|b", None, None]
+    assert model._texts_of_others(columns)["tags"].to_pylist() == expected
+    assert model._as_in_a_log(table_of(pd.DataFrame(columns)), "the frame")["tags"].to_pylist() == expected
+    with pytest.raises(InputError, match="row 0: tags: '..a'' begins with a bracket and is no list"):
+        model._texts_of_others({"tags": ["['a'"]})

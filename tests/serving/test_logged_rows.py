@@ -22,7 +22,7 @@ CONFIG = {
     "features": [
         {"kind": "numeric", "columns": ["n"]},
         {"kind": "categorical", "columns": ["c"]},
-        {"kind": "multivalent", "columns": ["tags"], "separator": "|", "max_length": 3},
+        {"kind": "multivalent", "columns": ["tags"], "separator": "|", "max_length": 3, "brackets": True},
         {"kind": "vector", "columns": ["v"], "length": 2},
         {"kind": "numeric", "columns": ["p"], "written": {"prefix": "$", "thousands": ","}},
     ],
@@ -87,6 +87,14 @@ def test_a_row_of_a_log_is_taken_with_its_label_its_types_and_without_what_is_mi
     numbers = np.float32([math.nan if row["number"] is None else row["number"] for row in answers])
     np.testing.assert_array_equal(numbers, np.float32([3, math.nan, 2.5, 1, math.nan, -1e-3]))
     assert answers[0]["vector"] == [1.0, 2.5] and all(map(math.isnan, answers[1]["vector"]))
+
+
+def test_lists_in_brackets_are_taken_as_the_log_has_them(url):
+    status, answers = ask(url, [{"tags": tags} for tags in ("['a', 'b']", "[]", "a|b", ["a", "b"], '["a"]')])
+    assert status == 200, answers
+    assert [row["list"] for row in answers] == ["a|b", "", "a|b", "a|b", "a"]
+    status, said = ask(url, [{"tags": "['a'"}])
+    assert status == 400 and "row 1, tags" in said and "send a list of single values" in said
 
 
 def test_numbers_are_taken_in_the_form_of_the_log_and_as_numbers(url):

@@ -2,6 +2,7 @@ import csv
 import gzip
 import io
 import itertools
+import os
 import pickle
 import re
 from collections.abc import Iterator
@@ -64,6 +65,13 @@ def write(tmp_path, content, name="log.tsv"):
 
 
 ROWS = [(1, 5.0, b"a", 1.0), (2, -2.0, None, 0.0), (3, None, b"b", 1.0)]
+
+
+def test_a_pipe_is_no_log_and_says_what_to_do(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (str(tmp_path / "pipe"), os.devnull):
+        with pytest.raises(InputError, match=f"^{path}: is no regular file, as a pipe or a device, and a log is read"):
+            find_files([path])
 
 
 @pytest.mark.parametrize("name", ["log.tsv", "log.tsv.gz"])

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.transforms.log.batches import LogBatch, RawBatch, Reject
+from ctrpipe.transforms.log.bracketed import from_brackets
 from ctrpipe.transforms.log.first_bytes import ENCODING_HINT
 from ctrpipe.transforms.log.kinds.vector import Vector
 from ctrpipe.transforms.log.ordering import MISSING, OTHER_KIND, Keys, Ordering
@@ -75,6 +76,7 @@ class RowChecks:
         self._separators = spec.separators
         self._weights = spec.weight_separators
         self._within = spec.inner_separators
+        self._bracketed = spec.bracketed_columns
         self._aligned = [feature.columns for feature in spec.features if features and feature.are_aligned]
         self._lists_of_weights = [made.aligned for made in spec.derived.values() if features and made.aligned]
         decimal = spec.data.decimal
@@ -192,6 +194,8 @@ class RowChecks:
         """Normalises missing values and whole numbers, as the served graph does (`KindTransform.plain`)."""
         if name in self._written:
             values = without_words(values, self._written[name].missing)
+        if name in self._bracketed:
+            values = from_brackets(values, self._separators[name], name, faults)
         if name in self._weights:
             between = (self._separators[name], self._weights[name])
             return to_weighted(values, name, faults, between, name in self._whole)

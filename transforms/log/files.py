@@ -68,6 +68,11 @@ def find_files(patterns: list[str]) -> list[str]:
         if not matches:
             if stores.is_url(pattern):
                 stores.check_bucket(pattern)
+            if os.path.exists(pattern):
+                raise InputError(
+                    f"{pattern}: is no regular file, as a pipe or a device, and a log is read several times; write its "
+                    "rows to a file first, which may be compressed"
+                )
             if listed:
                 folder, inside = excerpt(listed[0][0].rstrip("/")), f"{pattern.rstrip('/')}/*"
                 raise InputError(f"{pattern}: matches folders alone, as {folder}; name their files, as in '{inside}'")

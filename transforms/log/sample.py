@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.printable import excerpt
+from ctrpipe.transforms.log.bracketed import begins_a_list, elements_in_brackets
 from ctrpipe.transforms.log.derived.weighted import BEFORE
 from ctrpipe.transforms.log.files import (
     first_bytes,
@@ -39,6 +40,8 @@ from ctrpipe.transforms.log.formats.json_array import first_objects
 from ctrpipe.transforms.log.formats.json_lines import parse_objects
 from ctrpipe.transforms.log.formats.notation import Notation
 from ctrpipe.transforms.log.formats.registry import columnar_of
+from ctrpipe.transforms.log.kinds.guess import ColumnSample
+from ctrpipe.transforms.log.kinds.vector import Vector
 from ctrpipe.transforms.log.lines import is_utf8
 from ctrpipe.transforms.log.nested import DOT, leaves
 from ctrpipe.transforms.log.spec import Label, LogSpec
@@ -77,6 +80,7 @@ class LogSample:
         within: By column of lists of lists, the sign that joins the inner ones.
         maps: Columns of maps from values to numbers, which are lists of `value:number`, joined by BEFORE.
         pointed: Columns whose decimal commas are points here.
+        bracketed: Columns whose lists are texts in brackets in the file, `['a', 'b']`.
         unsure: A sentence for each uncertain guess about the format.
     """
 
@@ -87,6 +91,7 @@ class LogSample:
     within: dict[str, str] = dataclasses.field(default_factory=dict)
     maps: frozenset[str] = frozenset()
     pointed: frozenset[str] = frozenset()
+    bracketed: frozenset[str] = frozenset()
 
     @property
     def rows(self) -> int:
@@ -118,6 +123,7 @@ def read_sample(path: str, delimiter: str | None = None) -> LogSample:
         raise InputError(f"{path}: is {sample.data['format']}, which has no delimiter; leave it out")
     if not sample.rows:
         raise no_rows(path)
+    sample = _without_brackets(sample)
     said = partition_values(path)
     if not said:
         return sample
@@ -237,6 +243,31 @@ def _flattened(names: Iterable[str]) -> list[str]:
         return []
     parent, _, field = inner[0].rpartition(DOT)
     return [f"Nested objects are flattened: {inner[0]} is the field {field} of {parent}, in requests too."]
+
+
+def _without_brackets(sample: LogSample) -> LogSample:
+    """Returns a sample in which texts of lists in brackets are lists, but for vectors, which are read as they are."""
+    found = {}
+    for name, values in sample.columns.items():
+        present = [value for value in values if value and value not in USUAL_MISSING]
+        if name in sample.lists or not present or not all(map(begins_a_list, present[:_FEWEST_ROWS])):
+            continue
+        lists = [elements_in_brackets(value) for value in present]
+        if sum(one is None for one in lists) > (1 - _SHARE) * len(lists) or max(len(one or ()) for one in lists) < 2:
+            continue
+        has_sign = any(LIST_SEPARATOR in element for one in lists for element in one or ())
+        if has_sign or Vector.guess(ColumnSample(name, values)):
+            continue
+        found[name] = [
+            LIST_SEPARATOR.join(elements_in_brackets(value) or [""]) if begins_a_list(value) else value
+            for value in values
+        ]
+    return dataclasses.replace(
+        sample,
+        columns={**sample.columns, **found},
+        lists=sample.lists | frozenset(found),
+        bracketed=frozenset(found),
+    )
 
 
 def _of_text(path: str, delimiter: str | None) -> LogSample:

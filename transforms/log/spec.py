@@ -723,6 +723,11 @@ class LogSpec(Section):
         return {column: separator for column, separator in separators.items() if separator}
 
     @property
+    def bracketed_columns(self) -> frozenset[str]:
+        """Columns whose texts have lists in brackets."""
+        return frozenset(column for column, feature in self.inputs.items() if feature.in_brackets)
+
+    @property
     def weight_separators(self) -> dict[str, str]:
         """Maps each column whose elements have weights to the separator between an element and its weight."""
         separators = {column: feature.weight_separator for column, feature in self.inputs.items()}

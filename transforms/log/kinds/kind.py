@@ -32,8 +32,10 @@ class Seen:
     most: int
     holds: Callable[[str], bool]
 
-    def list_notes(self, column: str, separator: str) -> Iterator[str]:
+    def list_notes(self, column: str, separator: str, brackets: bool) -> Iterator[str]:
         """Yields what may be a mistake in the separator of a column of lists."""
+        if not brackets and self.present > FEW and any(map(self.holds, ("['", '["'))):
+            yield f"{column}: values begin with brackets, which are parts of them; set brackets: true to read lists"
         if self.present > FEW and not self.holds(separator):
             yield f"{column}: no row has two values; is {separator!r} what stands between them?"
 
@@ -95,6 +97,11 @@ class Kind(Section, abc.ABC):
     def list_separator(self) -> str | None:
         """The separator between the elements of a value that may hold a list; None for single values."""
         return None
+
+    @property
+    def in_brackets(self) -> bool:
+        """Whether the log's text has lists in brackets."""
+        return False
 
     def inner_separator(self, column: str) -> str:
         """Returns the separator between the values of one element of a list; "" if it has one value."""

@@ -33,6 +33,11 @@ class Multivalent(WithVocabulary):
     """The kind of feature."""
     separator: str = pydantic.Field("|", min_length=1)
     """Separator between two values."""
+    brackets: bool = False
+    """Whether the log has lists in brackets, such as `['a', 'b']` of Python, `["a", "b"]` of JSON or `{a,b}`. All that
+    reads logs takes them apart; a request has the values with `separator` between them. A text without a bracket is
+    read as ever.
+    """
     max_length: int = pydantic.Field(ge=1, examples=[10])
     """Maximum number of values; further values of the string are ignored."""
     pooling: Literal["sum", "mean"] = "sum"
@@ -58,6 +63,10 @@ class Multivalent(WithVocabulary):
     @property
     def is_weighted(self) -> bool:
         return self.weights is not None or self.pooling == "mean"  # a mean is a sum with weights
+
+    @property
+    def in_brackets(self) -> bool:
+        return self.brackets
 
     @property
     def list_separator(self) -> str | None:
@@ -86,7 +95,7 @@ class Multivalent(WithVocabulary):
         return None
 
     def notes(self, column: str, seen: Seen) -> Iterator[str]:
-        yield from seen.list_notes(column, self.separator)
+        yield from seen.list_notes(column, self.separator, self.brackets)
         if self.weights and not seen.holds(self.weights):
             yield f"{column}: no value has a weight; is {self.weights!r} what stands before it?"
 

@@ -29,6 +29,11 @@ class ItemSequence(WithVocabulary):
     """The kind of feature."""
     separator: str = pydantic.Field("|", min_length=1)
     """Separator between two values."""
+    brackets: bool = False
+    """Whether the log has lists in brackets, such as `['a', 'b']` of Python, `["a", "b"]` of JSON or `{a,b}`. All that
+    reads logs takes them apart; a request has the values with `separator` between them. A text without a bracket is
+    read as ever.
+    """
     max_length: int = pydantic.Field(ge=1, examples=[50])
     """Maximum number of values per row; of a longer history the last values are kept."""
     shared_with: list[str | None] = pydantic.Field([], examples=[["item", "genre", None]])
@@ -91,6 +96,10 @@ class ItemSequence(WithVocabulary):
 
     def inner_separator(self, column: str) -> str:
         return (self.within or "") if column in self.values_per_item else ""
+
+    @property
+    def in_brackets(self) -> bool:
+        return self.brackets
 
     @property
     def list_separator(self) -> str | None:
@@ -159,4 +168,4 @@ class ItemSequence(WithVocabulary):
         return Guess({**settings, "values_per_item": {column.name: most}}, comment)
 
     def notes(self, column: str, seen: Seen) -> Iterator[str]:
-        yield from seen.list_notes(column, self.separator)
+        yield from seen.list_notes(column, self.separator, self.brackets)
