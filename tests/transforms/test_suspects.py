@@ -151,6 +151,24 @@ def test_a_column_with_one_value_in_a_split_is_named_unless_by_chance() -> None:
     ]
 
 
+def test_a_column_that_is_missing_in_all_rows_of_a_split_is_named_unless_by_chance() -> None:
+    features = [{"kind": "categorical", "columns": ["gone", "rare"]}, {"kind": "numeric", "columns": ["n"]}]
+    data = {"format": "csv", "header": True, "labels": {"ctr": "click"}}
+    spec = LogSpec.model_validate({"data": data, "features": features})
+
+    def table(has: bool) -> pa.Table:
+        rare = pa.array([None if row % 500 else b"a" for row in range(2000)], pa.binary())
+        none = pa.nulls(2000, pa.binary())
+        if has:
+            return pa.table({"gone": texts(["a"] * 2000), "rare": rare, "n": numbers(np.arange(2000))})
+        return pa.table({"gone": none, "rare": none, "n": pa.nulls(2000, pa.float32())})
+
+    rows = {"train": table(True), "validation": table(True), "test": table(False).slice(0, 400)}
+    lines = [(each.column, each.split, each.text) for each in constant_columns(spec, rows)]
+    text = "missing in all rows, as in 0% of the training rows"
+    assert lines == [("gone", "test", text), ("n", "test", text)]
+
+
 def test_rows_are_spread_over_all_files(tmp_path: pathlib.Path) -> None:
     spec = LogSpec.model_validate(
         {

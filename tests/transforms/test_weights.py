@@ -51,6 +51,13 @@ def test_what_is_no_weight_is_said_with_what_to_write(found, cure):
     assert cure in explained(f"w: the weight must be a finite number of 0 or more, found {found}")
 
 
+@pytest.mark.parametrize(
+    ("found", "is_told"), [("1 234", True), ("$5", True), ("85%", True), ("x1", False), ("-", False)]
+)
+def test_a_number_of_another_form_is_said_with_the_key_that_reads_it(found, is_told):
+    assert ("name the form of the column's numbers in written" in explained(f"n: '{found}' is not a number")) == is_told
+
+
 @pytest.mark.parametrize("weight", ["inf", "1e39"])
 def test_a_weight_without_an_end_is_malformed_among_numbers_of_any_form(tmp_path, weight):
     path = write(tmp_path / "log.csv", ["1.0"] * 99 + [weight])

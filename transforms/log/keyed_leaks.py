@@ -75,28 +75,34 @@ class _ByKey:
         follows = np.diff(codes[rows]) == 0
         return cls(rows, np.concatenate([[0], np.cumsum(~follows)]).astype(np.int64)[: len(rows)], follows)
 
+    def means(self, values: Floats) -> Floats:
+        """Returns the mean of each row's key, of values in the order of `rows`, at least one."""
+        starts = np.concatenate([[0], 1 + np.flatnonzero(~self.follows)])
+        counts = np.diff(np.append(starts, len(values)))
+        means: Floats = np.repeat(np.add.reduceat(values, starts) / counts, counts)
+        return means
+
 
 def _given_away(numbers: Floats, key: str, by_key: _ByKey, clicks: Flags) -> str:
     """Returns how a column gives the label away beside a key; "" if it does not."""
     values, clicked = numbers[by_key.rows], clicks[by_key.rows]
     if not len(values) or not np.isfinite(values).all():
         return ""
-    steps = np.diff(values)
     small = _ROUNDING * np.abs(values).max()
-    changes = np.where(np.abs(steps) > small, np.sign(steps), 0)[by_key.follows]
-    if not changes.any():
+    steps = np.diff(values)
+    rises, falls = (steps > small) & by_key.follows, (steps < -small) & by_key.follows
+    if not rises.any() and not falls.any():
         if are_own_rates(values, by_key.keys, clicked):
             return OWN_RATES
         if are_own_counts(values, by_key.keys, clicked):
             return f"its values are the clicks of each {key} in the whole log, those of the rows themselves among them"
         return ""
-    later, earlier = clicked[1:][by_key.follows], clicked[:-1][by_key.follows]
-    for of_click, change in ((later, changes), (earlier, -changes)):
-        if _auc(change, of_click) > MOST_AUC:
+    for of_row, up, down in ((clicked[1:], rises, falls), (clicked[:-1], falls, rises)):
+        if _auc(up, down, of_row, by_key.follows) > MOST_AUC:
             return f"from one row of a {key} to the next it rises by the click of the row itself: it counts its own row"
-    above = _above_mean(values, by_key.keys, small)
-    differs = above != 0
-    alone = _auc(above[differs], clicked[differs])
+    over = values - by_key.means(values)
+    above, below = over > small, over < -small
+    alone = _auc(above, below, clicked, above | below)
     if max(alone, 1 - alone) > MOST_AUC:
         side = "lower" if alone < 0.5 else "higher"
         return (
@@ -106,15 +112,19 @@ def _given_away(numbers: Floats, key: str, by_key: _ByKey, clicks: Flags) -> str
     return ""
 
 
-def _above_mean(values: Floats, keys: npt.NDArray[np.int64], small: float) -> Floats:
-    """Returns 1 where a value is above the mean of its key, -1 where it is below, and 0 where it equals it."""
-    mean = (np.bincount(keys, values) / np.bincount(keys))[keys]
-    return np.where(np.abs(values - mean) > small, np.sign(values - mean), 0.0)
+def _auc(above: Flags, below: Flags, clicks: Flags, among: Flags) -> float:
+    """Returns the AUC of a score that is 1 above, -1 below and else 0; 0.5 where a class has too few rows.
 
-
-def _auc(signs: Floats, clicks: Flags) -> float:
-    """Returns the AUC of the numbers -1, 0 and 1 as scores; 0.5 where a class has too few rows."""
-    if min(clicks.sum(), (~clicks).sum()) < LEAST_ROWS:
+    Args:
+        above, below, clicks: Of each row.
+        among: The rows that count.
+    """
+    clicked, others = clicks & among, ~clicks & among
+    counts = [
+        np.array([low, rows.sum() - low - high, high])
+        for rows in (clicked, others)
+        for low, high in [(np.count_nonzero(below & rows), np.count_nonzero(above & rows))]
+    ]
+    if min(count.sum() for count in counts) < LEAST_ROWS:
         return 0.5
-    levels = (1 + signs).astype(np.int64)
-    return auc_of_counts(np.bincount(levels[clicks], minlength=3), np.bincount(levels[~clicks], minlength=3))
+    return auc_of_counts(*counts)

@@ -187,7 +187,8 @@ def _weighted_pair(column: pa.ChunkedArray, separator: str) -> str | None:
 
 
 def constant_columns(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspect]:
-    """Yields the columns with one value in all rows of a split that is not the training rows', and not by chance.
+    """Yields the columns with one value, or none, in all rows of a split that is not the training rows', and not by
+    chance.
 
     Args:
         spec: The description of the log.
@@ -200,16 +201,22 @@ def constant_columns(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Su
             continue  # the last rows of a log are of the last hour
         train = rows["train"][column]
         for split, table in rows.items():
-            if split == "train" or not table.num_rows or table[column].null_count == table.num_rows:
+            if split == "train" or not table.num_rows:
                 continue
             distinct = pc.unique(table[column])
             if len(distinct) != 1:
                 continue
-            alike = pc.sum(pc.equal(plain_chunks(train), distinct[0])).as_py() or 0
+            is_missing = not distinct[0].is_valid
+            same = pc.is_null(train) if is_missing else pc.equal(plain_chunks(train), distinct[0])
+            alike = pc.sum(same).as_py() or 0
             share = (alike + 1) / (len(train) + 2)
             if share < 1 - 1 / (len(train) + 2) and share**table.num_rows < CHANCE:
-                of_train = f"which {alike / len(train):.0%} of the training rows have"
-                yield Suspect(column, split, f"one value in all rows, {_shown(distinct[0])}, {of_train}")
+                if is_missing:
+                    text = f"missing in all rows, as in {alike / len(train):.0%} of the training rows"
+                else:
+                    of_train = f"which {alike / len(train):.0%} of the training rows have"
+                    text = f"one value in all rows, {_shown(distinct[0])}, {of_train}"
+                yield Suspect(column, split, text)
 
 
 def spread_rows(files: Sequence[pathlib.Path], most: int) -> pa.Table:

@@ -157,6 +157,7 @@ def to_labels(
 
 _NO_LABEL = re.compile(r"the label must be .*, found nothing")
 _NO_WEIGHT = re.compile(r"the weight must be .*, found (?:nothing|'(.*)')$", re.DOTALL)
+_NO_NUMBER = re.compile(r": '(.*)' is not a number(?: written as .*)?$", re.DOTALL)
 _TOO_LARGE = re.compile(r"the label must be 0 or 1, found '(\d+(\.\d+)?)'")
 
 
@@ -166,6 +167,8 @@ def explained(reason: str) -> str:
         return f'{reason}: leave the row out of the log; or list "" in negative, if no value means no click'
     if weight := _NO_WEIGHT.search(reason):
         return f"{reason}; {_cure_of_weight(weight[1])}"
+    if (number := _NO_NUMBER.search(reason)) and _is_adorned(number[1]):
+        return f"{reason}; name the form of the column's numbers in written: its prefix, suffix, thousands and decimal"
     found = _TOO_LARGE.search(reason)
     if found is None or float(found[1]) <= 1:
         return reason
@@ -174,13 +177,19 @@ def explained(reason: str) -> str:
     return f"{reason}: a rating needs a threshold in data.labels; counted clicks need their rate, and data.weight"
 
 
+def _is_adorned(text: str) -> bool:
+    """Returns whether a text is a number with a currency, a unit, signs between thousands or a decimal comma."""
+    found = WRITTEN_NUMBER.fullmatch(text)
+    if found is None:
+        return False
+    return bool(found["before"] or found["after"] or not found["figure"].replace(".", "", 1).isdigit())
+
+
 def _cure_of_weight(text: str | None) -> str:
     """Returns what to write in place of a weight; None: there is none."""
     if not text:
         return "write a number in each row, 1 where a row counts once"
-    figure = WRITTEN_NUMBER.fullmatch(text)
-    is_adorned = figure and (figure["before"] or figure["after"] or not figure["figure"].replace(".", "", 1).isdigit())
-    if not is_adorned:
+    if not _is_adorned(text):
         return "write a number of 0 or more, or leave the row out"
     return f"write the number alone, with a point before its decimals and nothing between its thousands, for '{text}'"
 
