@@ -104,7 +104,7 @@ def test_a_ranking_is_shown_and_written_with_two_plots(source, tmp_path, capsys)
     data, page = write_ranking(found, tmp_path / "ranking")
     assert json.loads(data.read_text())["lists"] == 2 and page.read_text().count("<svg") == 2
     assert re.search(
-        r'class="verdict (good|bad)">A clicked \w+ is among the first 2 in [\d.]+% of the lists', page.read_text()
+        r'class="verdict (good|bad)">A positive \w+ is among the first 2 in [\d.]+% of the lists', page.read_text()
     )
     assert f"<dt>Model</dt><dd>{found['model']}</dd>" in page.read_text() and found["model"] != ""
 
