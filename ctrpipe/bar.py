@@ -15,6 +15,7 @@ from ctrpipe.data import as_given
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_WRAPS = "white-space: pre-wrap"  # a line is as long as the page is wide, on a phone too
 DRAWN_EVERY = 0.2  # seconds; a browser does not show more
 
 
@@ -86,7 +87,7 @@ class _Bar:
                 return
             lines = html.escape("\n".join(self._lines))
             head = f"{self._title}: {how} {self._seconds} s"
-            self._show(f"<details><summary>{head}</summary><pre>{lines}</pre></details>")
+            self._show(f"<details><summary>{head}</summary><pre style='{_WRAPS}'>{lines}</pre></details>")
 
     @property
     def _seconds(self) -> str:

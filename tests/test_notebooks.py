@@ -79,6 +79,7 @@ def test_a_kernel_shows_a_bar_a_table_and_a_mistake_as_one_line(tmp_path):
     _, bar, table, mistake = (cell.outputs for cell in notebooks.run(given, tmp_path).cells)
     assert [output.output_type for output in bar] == ["display_data", "execute_result"]
     assert "ctrpipe.train: done in" in bar[0].data["text/html"] and "step 2" in bar[0].data["text/plain"]
+    assert "<pre style='white-space: pre-wrap'>" in bar[0].data["text/html"]  # long lines fit a phone
     assert [output.output_type for output in table] == ["execute_result"]
     assert "<td>device</td><td>categorical</td>" in table[0].data["text/html"]
     [error] = mistake

@@ -68,6 +68,7 @@ def rank(
     sides = {name: _side(lists, order, strata, depths) for name, order in orders.items()}
     return {
         "version": str(source.version),
+        "model": str(source.run or source.version),
         "group": columns.group,
         "item": columns.item,
         "rows": int(kept.sum()),

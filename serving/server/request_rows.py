@@ -62,7 +62,14 @@ def write_rows(folder: pathlib.Path, spec: LogSpec, output: pathlib.Path) -> Wri
     """
     files = sorted(folder.glob("*.tfrecord"), key=by_number)
     if not files:
-        raise InputError(f"{folder}: no *.tfrecord in it; give FOLDER/MODEL of ctrpipe serve --request_log=FOLDER")
+        if any(folder.glob("*.part")):
+            raise InputError(
+                f"{folder}: its file is not complete yet; wait for a minute since its first request, or end the server"
+            )
+        raise InputError(
+            f"{folder}: no *.tfrecord in it; give FOLDER/MODEL of ctrpipe serve --request_log=FOLDER, which logs one "
+            "request of 100 without --sampling_rate"
+        )
     written = Written(files=len(files))
     with atomic_path(output) as path, pa.parquet.ParquetWriter(path, _schema(spec)) as writer:
         for table in _tables(files, spec, written):

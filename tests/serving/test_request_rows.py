@@ -122,8 +122,9 @@ def test_what_cannot_be_read_is_one_line_and_leaves_no_file(version, tmp_path):
         assert not (tmp_path / "out").exists()
 
     (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "1.tfrecord.part").touch()
     fails("no *.tfrecord in it")
+    (tmp_path / "in" / "1.tfrecord.part").touch()
+    fails("its file is not complete yet; wait for a minute since its first request, or end the server")
     packed = PredictionLog()
     packed.log_metadata.model_spec.signature_name = "serving_packed"
     packed.predict_log.request.inputs["ids"].CopyFrom(tf.make_tensor_proto([[1]]))

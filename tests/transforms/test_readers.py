@@ -72,6 +72,11 @@ def test_a_pipe_is_no_log_and_says_what_to_do(tmp_path):
     for path in (str(tmp_path / "pipe"), os.devnull):
         with pytest.raises(InputError, match=f"^{path}: is no regular file, as a pipe or a device, and a log is read"):
             find_files([path])
+    for name in ("absent", "link"):
+        (tmp_path / "link").unlink(missing_ok=True)
+        (tmp_path / "link").symlink_to(name)
+        with pytest.raises(InputError, match=f"link: no such file; it is a link to {name}, which is not there$"):
+            find_files([str(tmp_path / "link")])
 
 
 @pytest.mark.parametrize("name", ["log.tsv", "log.tsv.gz"])

@@ -68,6 +68,9 @@ def find_files(patterns: list[str]) -> list[str]:
         if not matches:
             if stores.is_url(pattern):
                 stores.check_bucket(pattern)
+            if os.path.islink(pattern) and not os.path.exists(pattern):
+                target = excerpt(os.readlink(pattern))
+                raise InputError(f"{pattern}: no such file; it is a link to {target}, which is not there")
             if os.path.exists(pattern):
                 raise InputError(
                     f"{pattern}: is no regular file, as a pipe or a device, and a log is read several times; write its "

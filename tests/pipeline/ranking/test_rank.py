@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -102,6 +103,10 @@ def test_a_ranking_is_shown_and_written_with_two_plots(source, tmp_path, capsys)
     assert "2 lists of 5 candidates" in shown and "1 lists are left out" in shown and "HR@2, popularity" in shown
     data, page = write_ranking(found, tmp_path / "ranking")
     assert json.loads(data.read_text())["lists"] == 2 and page.read_text().count("<svg") == 2
+    assert re.search(
+        r'class="verdict (good|bad)">A positive \w+ is among the first 2 in [\d.]+% of the lists', page.read_text()
+    )
+    assert f"<dt>Model</dt><dd>{found['model']}</dd>" in page.read_text() and found["model"] != ""
 
 
 def test_columns_that_make_no_lists(source):
