@@ -30,6 +30,7 @@ from ctrpipe.models.base.registry import available
 from ctrpipe.pipeline.cli import main
 from ctrpipe.pipeline.config import check_config, load_config, read_yaml
 from ctrpipe.pipeline.sweep.plan import make_plan
+from tests import quick_work
 from tests.contract.servers import free_port
 from tests.e2e.small_run import call
 from tests.small_config import SMALL as SMALL_CONFIG
@@ -109,8 +110,13 @@ def empty_folder(tmp_path_factory) -> pathlib.Path:
 def process(empty_folder) -> Iterator[ProcessPoolExecutor]:
     """Runs commands in the folder; not this process, which would keep the memory of all of them."""
     spawned = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, spawned, initializer=os.chdir, initargs=(empty_folder,)) as found:
+    with ProcessPoolExecutor(1, spawned, initializer=_begin, initargs=(empty_folder,)) as found:
         yield found
+
+
+def _begin(folder: pathlib.Path) -> None:
+    os.chdir(folder)
+    quick_work.leave_out()
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,7 @@ def sweep_here(volume, tmp_path_factory):
 @pytest.fixture(scope="module")
 def study_here(volume, tmp_path_factory):
     folder = tmp_path_factory.mktemp("study-here")
-    options = ("--data", volume / "log.tsv", "--trials", 3, "--seeds", 0, "--output", folder)
+    options = ("--data", volume / "log.tsv", "--trials", 2, "--seeds", 0, "--output", folder)
     code, said = call("tune", volume / "config.yaml", *options)
     assert code == 0, said
     return folder
@@ -135,11 +135,11 @@ def test_a_sweep_with_a_pod_for_each_training_has_the_results_of_one_here(volume
 
 @pytest.mark.slow
 def test_a_study_with_a_pod_for_each_trial_has_the_trials_of_one_here(volume, study_here, tmp_path):
-    code, output = compile_with(volume, "--tune", 3, "--parallel", 1, "--seeds", 0)
+    code, output = compile_with(volume, "--tune", 2, "--parallel", 1, "--seeds", 0)
     assert code == 0 and "PlanStudy, ProposeTrials, TrainTrial, ConfirmStudy" in output, output
     launcher = launch(volume, tmp_path / "bucket", volume / "study")
     cluster, here = (read(folder / "tune.json") for folder in (volume / "study", study_here))
-    assert comparable(cluster) == comparable(here) and len(here["trials"]) == 3
+    assert comparable(cluster) == comparable(here) and len(here["trials"]) == 2
     assert (volume / "study" / "best.yaml").read_text() == (study_here / "best.yaml").read_text()
     assert not (volume / "study" / "trials").exists()
     page = shown(launcher, "confirmstudy", "page")
@@ -155,13 +155,13 @@ def test_a_study_with_a_pod_for_each_trial_has_the_trials_of_one_here(volume, st
 @pytest.mark.slow
 def test_more_trials_two_at_a_time_leave_those_that_are_there(volume, study_here, tmp_path):
     here = read(study_here / "tune.json")
-    assert compile_with(volume, "--tune", 3, "--parallel", 1, "--seeds", 0)[0] == 0
+    assert compile_with(volume, "--tune", 2, "--parallel", 1, "--seeds", 0)[0] == 0
     launch(volume, tmp_path / "bucket", volume / "longer")
-    assert compile_with(volume, "--tune", 5, "--parallel", 2, "--seeds", 0)[0] == 0
+    assert compile_with(volume, "--tune", 4, "--parallel", 2, "--seeds", 0)[0] == 0
     launcher = launch(volume, tmp_path / "more", volume / "longer")
     more = read(volume / "longer" / "tune.json")["trials"]
-    assert comparable(more[:3]) == comparable(here["trials"]) and len(more) == 5
-    assert len({trial["settings"]["training.learning_rate"] for trial in more}) == 5
+    assert comparable(more[:2]) == comparable(here["trials"]) and len(more) == 4
+    assert len({trial["settings"]["training.learning_rate"] for trial in more}) == 4
     logs = [(launcher.bucket / name / "executor-logs-0").read_text() for name in launcher.executed if "train" in name]
     assert sum("No trial is left to train" in log for log in logs) == 2
 
@@ -193,7 +193,7 @@ def test_in_a_store_a_sweep_has_the_results_of_one_here(volume, sweep_here, tmp_
 def test_in_a_store_a_study_has_the_results_of_one_here(volume, study_here, tmp_path, s3, monkeypatch):
     monkeypatch.setenv("CTRPIPE_CACHE", str(tmp_path / "disk"))
     stored = ("--set", f"kubeflow.output={s3.url}/runs/mine")
-    assert compile_with(volume, "--tune", 3, "--parallel", 1, "--seeds", 0, *stored)[0] == 0
+    assert compile_with(volume, "--tune", 2, "--parallel", 1, "--seeds", 0, *stored)[0] == 0
     launch(volume, tmp_path / "study", f"{s3.url}/study", InPods)
     found = json.loads(read_bytes(f"{s3.url}/study/tune.json"))
     assert comparable(found) == comparable(read(study_here / "tune.json"))
