@@ -75,7 +75,6 @@ def test_a_full_disk(tmp_path, monkeypatch):
     )
 
 
-@pytest.mark.large(like="tests/pipeline/test_failures.py::test_a_full_disk")
 @pytest.mark.slow
 def test_a_run_on_a_full_disk_pushes_nothing(tmp_path):
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(SHORT_CONFIG))
@@ -98,7 +97,7 @@ def test_a_run_on_a_full_disk_pushes_nothing(tmp_path):
     assert "tfx" in ended.stdout and "models" not in ended.stdout and "metrics.json" not in ended.stdout
 
 
-@pytest.mark.large(like="tests/pipeline/test_failures.py::test_a_full_disk")
+@pytest.mark.large(like="tests/pipeline/test_failures.py::test_a_run_on_a_full_disk_pushes_nothing")
 @pytest.mark.slow
 def test_a_run_that_may_write_no_file_so_large(tmp_path):
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(SHORT_CONFIG))
