@@ -26,7 +26,6 @@ from concurrent.futures import ThreadPoolExecutor
 from ctrpipe.common import stores
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import atomic_path, make_unique_folder, write_bytes
-from ctrpipe.common.fingerprints import fingerprint
 from ctrpipe.common.stores import StoreError
 
 MANIFEST = "ctrpipe_manifest.json"
@@ -60,6 +59,8 @@ def work_folder(url: str) -> pathlib.Path:
 
 
 def _place_of(url: str, kind: str) -> pathlib.Path:
+    from ctrpipe.common.fingerprints import fingerprint  # lazy: pydantic takes 0.1 s, and a help text needs none
+
     stores.check_scheme(url)
     scheme, _, rest = url.rstrip("/").partition("://")
     names = rest.split("/")

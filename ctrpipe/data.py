@@ -233,7 +233,9 @@ def _plain_pandas(frame: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def _texts_of_objects(name: str, values: "pd.Series") -> "pd.Series | None":
-    """Returns whole numbers of more than 64 bits as their texts; None for objects that have a type of Arrow.
+    """Returns whole numbers of more than 64 bits as their texts, and lists of pairs as maps.
+
+    None for objects that have a type of Arrow.
 
     Raises:
         InputError: the objects cannot be of one type of Arrow.
@@ -248,6 +250,8 @@ def _texts_of_objects(name: str, values: "pd.Series") -> "pd.Series | None":
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         if all(type(value) is int for value in values.dropna()):
             return values.map(str, na_action="ignore")
+        if (maps := _maps_of_pairs(values)) is not None:
+            return maps
         kinds = sorted({type(value).__name__ for value in values.dropna()})
         shown = excerpt(", ".join(kinds), 100)
         reason = f"values of several types ({shown})" if len(kinds) > 1 else f"{shown}: {one_line(error, 100)}"
@@ -255,6 +259,25 @@ def _texts_of_objects(name: str, values: "pd.Series") -> "pd.Series | None":
             f"column '{excerpt(name)}' of the DataFrame: {reason}; give it one type, as frame[{name!r}] = "
             f"frame[{name!r}].astype('string')"
         ) from error
+
+
+def _maps_of_pairs(values: "pd.Series") -> "pd.Series | None":
+    """Returns lists of keys with their values, which pandas reads of a map in Parquet, as maps; None for others."""
+    import pandas as pd  # lazy: imported already, as the data are a DataFrame
+    import pyarrow as pa  # lazy, see table_of
+
+    held = [value if isinstance(value, list) else None for value in values]
+    pairs = [pair for value in held for pair in value or ()]
+    if sum(value is not None for value in held) < values.count() or not pairs:
+        return None
+    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
+        return None
+    try:
+        key, item = (pa.array(part, from_pandas=True).type for part in zip(*pairs, strict=True))
+        maps = pa.array(held, pa.map_(key, item))
+    except (pa.ArrowException, TypeError, ValueError):
+        return None
+    return pd.Series(pd.arrays.ArrowExtensionArray(maps), index=values.index, name=values.name)
 
 
 def _plain(column: "pa.ChunkedArray") -> "pa.ChunkedArray":

@@ -246,3 +246,12 @@ def test_a_check_names_no_file_of_a_dataframe_and_says_where_an_empty_split_woul
     assert any(error.startswith(said) and error.endswith("give more data or change data.split") for error in found)
     malformed = ctrpipe.check(config, frame.assign(click=[0, 1, 2, 3] * 10)).errors
     assert any("as the DataFrame, row 3 (from 1)" in error or "as the DataFrame: row 3" in error for error in malformed)
+
+
+def test_what_pandas_makes_of_a_map_is_a_map():
+    maps = pa.array([[("a", 0.5), ("b", 1.0)], None, []], pa.map_(pa.string(), pa.float64()))
+    table = pa.table({"topics": maps, "n": [1, 2, 3]})
+    assert table_of(table.to_pandas()).to_pydict() == table_of(table).to_pydict()
+    mixed = pd.DataFrame({"topics": [[("a", 0.5), ("b", 1.0, 2)]]})
+    with pytest.raises(InputError, match="column 'topics' of the DataFrame: list"):
+        table_of(mixed)
