@@ -148,6 +148,7 @@ def test_a_request_of_whole_numbers_finds_the_ids_of_the_log(tmp_path):
     known = ids("4", "2|3", "1|4")
     assert ids("4.0", "2.0|3.", "1.000|4.0") == known and len(set(known[:3])) == 3
     assert ids("4.5", "2.0|3.1", "1|4") != known
+    assert ids("-0.0", "-0.|3", "-0.0|4") == ids("0", "0|3", "0|4") and ids("-4.0", "2", "1") == ids("-4", "2", "1")
 
 
 def test_a_fraction_of_32_bits_has_one_text_whatever_its_width(tmp_path):
@@ -167,3 +168,16 @@ def test_a_fraction_of_32_bits_has_one_text_whatever_its_width(tmp_path):
         described["data"]["format"] = str(path).rpartition(".")[2]
         (batch,) = LogReader(LogSpec.model_validate(described)).read(str(path))
         assert (batch.rows["user"][0].as_py(), batch.rows["tags"][0].as_py()) == (b"0.1", b"0.1"), path
+
+
+def test_zero_has_no_sign_in_any_format(tmp_path):
+    frame = pd.DataFrame({"y": [0.0, 1.0], "user": [-0.0, -10.0], "tags": [[-0.0, 1.0], [-20.0]], "seen": [[0.0], []]})
+    (tmp_path / "log.jsonl").write_text(
+        '{"y": 0, "user": -0.0, "tags": [-0.0, 1.0], "seen": [0.0]}\n{"y": 1, "user": -10.0, "tags": "-20.0"}\n'
+    )
+    (tmp_path / "log.csv").write_text("y,user,tags,seen\n0,-0.0,-0.0|1.0,-0.00\n1,-10.0,-20.,\n")
+    files = {"parquet": files_of(frame, tmp_path)[0], "jsonl": tmp_path / "log.jsonl", "csv": tmp_path / "log.csv"}
+    for format, path in files.items():
+        (batch,) = LogReader(spec(format)).read(str(path))
+        read = [batch.rows[name].to_pylist() for name in ("user", "tags", "seen")]
+        assert read == [[b"0", b"-10"], [b"0|1", b"-20"], [b"0", None]], format

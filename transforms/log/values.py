@@ -17,7 +17,7 @@ from ctrpipe.transforms.log.lines import is_utf8
 from ctrpipe.transforms.log.payload import plain
 from ctrpipe.transforms.log.spec import Label, LogSpec, Word, spellings
 from ctrpipe.transforms.log.times import time_pattern
-from ctrpipe.transforms.log.whole_numbers import WHOLE_NUMBER, texts_of_floats
+from ctrpipe.transforms.log.whole_numbers import WHOLE_NUMBER, WHOLE_PART, texts_of_floats
 from ctrpipe.transforms.log.words import NUMBER_PATTERN
 from ctrpipe.transforms.log.written import NO_NUMBER, WRITTEN_NUMBER, Written
 
@@ -281,10 +281,10 @@ def whole_numbers(values: pa.Array, separator: str | None = None, within: str | 
     if contents is None or b"." not in contents.to_pybytes():  # faster than any expression on the values
         return values
     if separator is None:
-        return pc.replace_substring_regex(values, WHOLE_NUMBER, r"\1")
+        return pc.replace_substring_regex(values, WHOLE_NUMBER, WHOLE_PART)
     elements = pc.split_pattern(values.fill_null(b""), separator)
     plain_elements = (
-        pc.replace_substring_regex(elements.values, WHOLE_NUMBER, r"\1")
+        pc.replace_substring_regex(elements.values, WHOLE_NUMBER, WHOLE_PART)
         if within is None
         else whole_numbers(elements.values, within)
     )

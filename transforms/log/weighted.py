@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.log.payload import plain
 from ctrpipe.transforms.log.values import TextNumbers, as_binary, is_list, to_floats
-from ctrpipe.transforms.log.whole_numbers import WHOLE_NUMBER
+from ctrpipe.transforms.log.whole_numbers import WHOLE_NUMBER, WHOLE_PART
 from ctrpipe.transforms.log.words import NUMBER_PATTERN
 
 LARGEST = 1e6  # weight; a larger one makes an arithmetic overflow
@@ -100,9 +100,9 @@ def to_weighted(
     for place, fault in wrong.items():
         faults.setdefault(int(parents[good[place].as_py()]), fault)
     if is_whole:
-        whole = WHOLE_NUMBER.removesuffix("$")
-        plain = pc.replace_substring_regex(elements, WHOLE_NUMBER, r"\1")
-        elements = pc.replace_substring_regex(plain, rf"{whole}({re.escape(before)}{NUMBER_PATTERN})$", r"\1\2")
+        plain = pc.replace_substring_regex(elements, WHOLE_NUMBER, WHOLE_PART)
+        weighted = rf"{WHOLE_NUMBER.removesuffix('$')}({re.escape(before)}{NUMBER_PATTERN})$"
+        elements = pc.replace_substring_regex(plain, weighted, rf"{WHOLE_PART}\3")
     joined = pc.binary_join(pa.ListArray.from_arrays(lists.offsets, elements), between.encode())
     empty = pc.equal(pc.binary_length(joined), 0)
     return pc.replace_with_mask(joined, empty, pa.scalar(None, joined.type))

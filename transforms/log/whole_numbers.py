@@ -7,7 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-WHOLE_NUMBER = r"^([+-]?\d+)\.0*$"  # all decimals are 0; the group is the number without them; RE2, as in the graph
+# All decimals are 0. WHOLE_PART is the number without them, and without the sign of a 0; RE2, as in the graph.
+WHOLE_NUMBER, WHOLE_PART = r"^(?:-(0+)|([+-]?\d+))\.0*$", r"\1\2"
 
 
 def exact_limit(bits: int) -> int:

@@ -14,7 +14,7 @@ from ctrpipe.transforms.log.derived.lookup import Lookup
 from ctrpipe.transforms.log.derived.vector import VectorOf
 from ctrpipe.transforms.log.derived.weighted import BEFORE, WeightedLists
 from ctrpipe.transforms.log.weighted import LARGEST, weight_pattern
-from ctrpipe.transforms.log.whole_numbers import WHOLE_NUMBER
+from ctrpipe.transforms.log.whole_numbers import WHOLE_NUMBER, WHOLE_PART
 
 _NAN = np.float32("nan")
 
@@ -79,7 +79,7 @@ def _looked_up(lookup: Lookup, keys: tf.Tensor, maps: tf.Tensor, whole_keys: boo
     pattern = weight_pattern(lookup.weights)
     names = tf.strings.regex_replace(elements, pattern, r"\1", replace_global=False)
     if whole_keys:
-        names = tf.strings.regex_replace(names, WHOLE_NUMBER, r"\1", replace_global=False)
+        names = tf.strings.regex_replace(names, WHOLE_NUMBER, WHOLE_PART, replace_global=False)
     wanted = tf.gather(keys, rows)
     is_match = tf.equal(names, wanted) & tf.not_equal(wanted, "") & tf.strings.regex_full_match(elements, pattern)
     places = tf.where(is_match)[:, 0]

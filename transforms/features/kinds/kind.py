@@ -20,7 +20,7 @@ from ctrpipe.transforms.features.vocabularies import Vocabularies
 from ctrpipe.transforms.log.kinds.kind import Kind, WithVocabulary
 from ctrpipe.transforms.log.kinds.text import Text
 from ctrpipe.transforms.log.spec import LogSpec
-from ctrpipe.transforms.log.whole_numbers import WHOLE_NUMBER
+from ctrpipe.transforms.log.whole_numbers import WHOLE_NUMBER, WHOLE_PART
 
 UNKNOWN, MISSING = 0, 1  # a field's local ids before its vocabulary; see ctrpipe.models.base.feature_map
 PADDING = -1  # the local id of a slot without a value
@@ -74,7 +74,7 @@ class KindTransform(abc.ABC, Generic[KindT]):
         """Returns a column with 123.0 replaced by 123, like LogReader (`whole_numbers`)."""
         if column not in self.spec.whole_number_columns:
             return values
-        return tf.strings.regex_replace(values, WHOLE_NUMBER, r"\1", replace_global=False)
+        return tf.strings.regex_replace(values, WHOLE_NUMBER, WHOLE_PART, replace_global=False)
 
     @abc.abstractmethod
     def tensors(
