@@ -69,7 +69,7 @@ def confirm(plan: TunePlan, study: Study, log: TransformedLog, output: pathlib.P
     if refused:
         text = f"the configuration as it stands cannot be taken: {refused[0]}"
         return {"proposed": FOUND, "text": text, "trained": 0, "wanted": 0, "comparison": None}
-    if best.model_dump() == default.model_dump():
+    if study.best.params == own:
         text = f"the configuration as it stands is the best of {len(study.finished)} trials"
         return {"proposed": DEFAULT, "text": text, "trained": 0, "wanted": 0, "comparison": None}
     trainings = [

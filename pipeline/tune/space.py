@@ -50,7 +50,15 @@ class Space:
 
     def _value(self, key: str, parameter: Any) -> Any:
         values = self.values[key]
-        return parameter if isinstance(values, SearchRange) else {_label(value): value for value in values}[parameter]
+        if isinstance(values, SearchRange):
+            return 0.0 if parameter == self._instead_of_zero(key) else parameter
+        return {_label(value): value for value in values}[parameter]
+
+    def _instead_of_zero(self, key: str) -> float | None:
+        """Returns the lowest number of a logarithmic range, if the configuration has 0, which the range does not."""
+        distribution = self.distributions[key]
+        has_none = getattr(distribution, "log", False) and own_value(self.base, key) == 0
+        return distribution.low if has_none else None  # type: ignore[attr-defined]
 
     def config(self, parameters: Mapping[str, Any]) -> RunConfig:
         """Returns the configuration of Optuna's parameters.
@@ -63,7 +71,7 @@ class Space:
     def own_parameters(self) -> dict[str, Any]:
         """Returns the configuration's own values as Optuna's parameters, as far as they are in the space.
 
-        A logarithmic range has no 0: its lowest number stands for it.
+        A logarithmic range has no 0. Its lowest number stands for it where the configuration has 0.
         """
         parameters = {}
         for key, distribution in self.distributions.items():
@@ -71,7 +79,7 @@ class Space:
             parameter = value if isinstance(self.values[key], SearchRange) else _label(value)
             if not isinstance(distribution, CategoricalDistribution):
                 low, high = distribution.low, distribution.high  # type: ignore[attr-defined]
-                if distribution.log and value == 0:  # type: ignore[attr-defined]
+                if value == 0 and self._instead_of_zero(key) is not None:
                     parameter = value = low
                 inside = isinstance(value, int | float) and low <= value <= high
             else:

@@ -11,7 +11,7 @@ from ctrpipe.pipeline.compare.sides import UNDECIDED
 from ctrpipe.pipeline.sweep import measure
 from ctrpipe.pipeline.tune.confirm import confirm
 from ctrpipe.pipeline.tune.plan import Budget, make_plan
-from tests.pipeline.tune.small_study import small_plan, write_config
+from tests.pipeline.tune.small_study import CONFIG, small_plan, write_config
 
 LOG = types.SimpleNamespace(
     inputs=types.SimpleNamespace(
@@ -81,9 +81,12 @@ def test_trainings_end_with_the_time_and_go_on_with_more(tmp_path, trained):
 
 
 def test_nothing_is_trained_where_there_is_nothing_to_compare(tmp_path, trained):
+    of_defaults = {"model.dropout": {"linear": [0, 0.5]}, "training.network_l2": {"log": [1e-7, 1e-2]}}
+    for search in (CONFIG["search"], of_defaults):  # that the configuration writes, and that it does not
+        plan = small_plan(tmp_path, search=search)
+        own = confirm(plan, Searched(plan, 99, own=True), LOG, tmp_path)
+        assert own["proposed"] == "default" and "is the best of 2 trials" in own["text"]
     plan = small_plan(tmp_path)
-    own = confirm(plan, Searched(plan, 99, own=True), LOG, tmp_path)
-    assert own["proposed"] == "default" and "is the best of 2 trials" in own["text"]
     slow = confirm(plan, Searched(plan, 99, refused="p99 of 9.00 ms is above 5 ms"), LOG, tmp_path)
     assert slow["proposed"] == "best" and "p99 of 9.00 ms" in slow["text"]
     assert confirm(dataclasses.replace(plan, seeds=0), Searched(plan, 99), LOG, tmp_path) is None

@@ -95,7 +95,13 @@ def test_own_values_outside_of_the_space_are_left_to_the_sampler(tmp_path):
 
 def test_the_lowest_number_of_a_logarithmic_range_stands_for_0(tmp_path):
     search = {"training.network_l2": {"log": [1e-7, 1e-2]}, "model.dropout": {"linear": [0.1, 0.5]}}
-    assert small_plan(tmp_path, search=search).space.own_parameters() == {"training.network_l2": 1e-7}
+    plan = small_plan(tmp_path, search=search)
+    own = plan.space.own_parameters()
+    assert own == {"training.network_l2": 1e-7}
+    assert plan.best_config(own).training == plan.default_config().training
+    assert plan.space.settings({"training.network_l2": 2e-7}) == {"training.network_l2": 2e-7}
+    penalised = small_plan(tmp_path, search=search, training={**CONFIG["training"], "network_l2": 1e-5}).space
+    assert penalised.settings({"training.network_l2": 1e-7}) == {"training.network_l2": 1e-7}
 
 
 @pytest.mark.parametrize(
