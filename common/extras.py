@@ -48,7 +48,7 @@ RESUMED = ("demo", "replay", "run", "score", "sweep", "tune")
 # The modules of each extra that ctrpipe imports.
 _PIPELINE = (
     *("tfx", "tensorflow_transform", "tensorflow_model_analysis", "tensorflow_data_validation", "tfx_bsl"),
-    *("ml_metadata", "apache_beam", "pandas", "sklearn", "lightgbm", "tensorboard"),
+    *("ml_metadata", "apache_beam", "pandas", "sklearn", "threadpoolctl", "lightgbm", "tensorboard"),
 )
 MODULES = {
     "pipeline": _PIPELINE,

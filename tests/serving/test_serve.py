@@ -21,7 +21,7 @@ from ctrpipe.serving.server.options import set_environment, with_found_folder
 from ctrpipe.serving.server.run import GRACE_SECONDS
 from tests.contract import models, servers
 from tests.contract.rpc import Rpc
-from tests.e2e.small_run import call, one_line
+from tests.e2e.small_run import call, one_line, start
 from tests.warm_processes import start_warm
 
 
@@ -68,7 +68,7 @@ def test_too_few_files_are_one_line(small_model, free_port, monkeypatch):
 
 @pytest.mark.slow
 def test_a_port_of_grpc_that_is_taken_is_one_line_of_the_process(tmp_path, taken):
-    with start_warm("serve", f"--model_base_path={tmp_path}", f"--port={taken}", stderr=subprocess.PIPE) as process:
+    with start("serve", f"--model_base_path={tmp_path}", f"--port={taken}", stderr=subprocess.PIPE) as process:
         _, said = process.communicate()
     assert process.returncode == 2 and said.count("\n") == 1 and "choose another --port" in said, said
 
