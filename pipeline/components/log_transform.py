@@ -13,6 +13,7 @@ from tfx.dsl.component.experimental.decorators import component
 from tfx.types import artifact_utils
 from tfx.types.standard_artifacts import Examples, TransformGraph
 
+from ctrpipe.common.memory import return_freed_memory
 from ctrpipe.common.processes import Workers, end_idle_pools
 from ctrpipe.common.progress import announce, throttled_announce
 from ctrpipe.pipeline.components.settings import StageSettings
@@ -88,6 +89,7 @@ def LogTransform(
     graph = pathlib.Path(transform_graph.uri)
     stays = _read_former(log, given.former) if given.former else None
     analyze(log, payload_files(source / "Split-train"), graph, log_workers, announce, stays)
+    return_freed_memory()  # the counts of the values, before the workers pack
     splits = {name: (source / f"Split-{name}", target / f"Split-{name}") for name in names}
     packed = transform(log, graph, splits, given.seed, log_workers, throttled_announce())
     transformed_examples.set_string_custom_property(CLIPPED, json.dumps(packed.clipped))

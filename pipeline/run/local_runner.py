@@ -21,6 +21,7 @@ from tfx.orchestration.portable import (
 )
 from tfx.proto.orchestration import executable_spec_pb2, pipeline_pb2
 
+from ctrpipe.common.memory import return_freed_memory
 from ctrpipe.common.output_folder import METADATA, await_database
 from ctrpipe.common.phases import start_phase
 from ctrpipe.common.progress import announce
@@ -87,6 +88,7 @@ class _AnnouncingRunner(tfx_runner.IrBasedRunner):
                     custom_driver_spec=runner_utils.extract_custom_driver_spec(deployment, name),
                     custom_executor_operators=_announcing(started, steps),
                 ).launch()
+            return_freed_memory()
             if not started:
                 announce(f"{name}: from cache", steps=steps)
 

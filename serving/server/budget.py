@@ -24,8 +24,8 @@ from types import TracebackType
 from typing import Self
 
 from ctrpipe.common.machine_memory import memory_limit, resident_bytes
+from ctrpipe.common.memory import return_unused_pages
 from ctrpipe.serving.server.errors import ServingError
-from ctrpipe.serving.server.memory import return_unused_pages
 
 # Work that is admitted and not done: a request that came after it would wait as long, its default time limit.
 MOST_SECONDS = 30.0

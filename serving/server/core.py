@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from tensorflow_serving.config import model_server_config_pb2
 
 from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.memory import map_large_pieces_alone, return_unused_pages
 from ctrpipe.common.stores import is_url
 from ctrpipe.serving.layout import Asset, asset_path, graph_file
 from ctrpipe.serving.loader import LoadedServable, Servable
@@ -21,7 +22,6 @@ from ctrpipe.serving.server.admission import Admission, stepping_aside
 from ctrpipe.serving.server.batching import Batching
 from ctrpipe.serving.server.budget import Budget
 from ctrpipe.serving.server.errors import ServingError, bad_request
-from ctrpipe.serving.server.memory import map_large_pieces_alone, return_unused_pages
 from ctrpipe.serving.server.metrics import Metrics
 from ctrpipe.serving.server.options import ServerOptions
 from ctrpipe.serving.server.request_log import RequestLog

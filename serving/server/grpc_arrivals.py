@@ -20,10 +20,10 @@ from collections.abc import Iterator
 
 import grpc
 
+from ctrpipe.common.memory import return_unused_pages
 from ctrpipe.serving.server.budget import Budget
 from ctrpipe.serving.server.errors import ServingError
 from ctrpipe.serving.server.grpc_messages import plain_message
-from ctrpipe.serving.server.memory import return_unused_pages
 from ctrpipe.serving.server.unread import Unread
 
 MOST_WAITING = 256

@@ -12,7 +12,7 @@ from ctrpipe.serving.server.options import ServerOptions
 
 START = """
 import ctypes, sys
-from ctrpipe.serving.server.memory import map_large_pieces_alone, return_unused_pages
+from ctrpipe.common.memory import map_large_pieces_alone, return_unused_pages
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
 """
