@@ -10,6 +10,7 @@ not depend on their units.
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 
 import numpy as np
@@ -92,11 +93,14 @@ class LinearRows:
         self.count = sum(min(_BLOCK_ROWS, rows - first) for first in range(0, rows, every * _BLOCK_ROWS))
         self._means, self._deviations, self.mean_weight = self._moments()
         self._announce_if_due = throttled_announce()
-        self._ones = np.ones(_BLOCK_ROWS * feature_map.total_slots)
         is_plain = all(field.slots == 1 and not field.weighted for field in feature_map.fields)
         bytes_of_row = (4 if is_plain else 12) * feature_map.total_slots + 8 * feature_map.dense_width
         is_small = bytes_of_row * self.count <= _MOST_BYTES
         self._kept = list(self._read()) if is_small else None
+
+    @functools.cached_property
+    def _ones(self) -> np.ndarray:
+        return np.ones(min(_BLOCK_ROWS, self.count) * self.feature_map.total_slots)
 
     @property
     def is_small(self) -> bool:
