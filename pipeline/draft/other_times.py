@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from ctrpipe.transforms.log.epochs import eight_digits, epoch_seconds
+from ctrpipe.transforms.log.epochs import seconds_of_column
 from ctrpipe.transforms.log.kinds.guess import Guess
 
 # A time that says when something else happened than the row: a log is not divided by it.
@@ -46,9 +46,7 @@ def other_times(columns: Mapping[str, Sequence[str]], guesses: Mapping[str, Gues
 
 def seconds_of(values: Sequence[str], time_format: str) -> np.ndarray:
     """Returns the seconds since 1970 of some times, NaN for those that cannot be read."""
-    texts = pa.array([value.encode() for value in values], pa.binary())
-    digits = eight_digits(texts)
-    return epoch_seconds(texts, time_format, bool(digits.no_hour) and not digits.no_date)
+    return seconds_of_column(pa.array([value.encode() for value in values], pa.binary()), time_format)
 
 
 def _ends(values: Sequence[str], time_format: str) -> tuple[float, float]:

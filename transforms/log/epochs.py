@@ -28,6 +28,17 @@ def epoch_seconds(texts: pa.Array, time_format: str, dates: bool = False) -> np.
     return seconds
 
 
+def seconds_of_column(texts: pa.Array, time_format: str) -> np.ndarray:
+    """Returns a column's times as `epoch_seconds` does; the column as a whole says what eight digits are.
+
+    Args:
+        texts: All times of the column, binary or strings `[N]`.
+        time_format: A format of `times.time_rules`.
+    """
+    digits = eight_digits(texts) if time_format == "auto" else EightDigits()
+    return epoch_seconds(texts, time_format, bool(digits.no_hour) and not digits.no_date)
+
+
 def eight_digits(texts: pa.Array) -> EightDigits:
     """Returns the possible forms of the times of eight digits among binary values; a dictionary array is faster."""
     distinct = texts if isinstance(texts, pa.DictionaryArray) else texts.dictionary_encode()

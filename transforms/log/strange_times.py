@@ -7,10 +7,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ctrpipe.transforms.log.column_values import plain_chunks
-from ctrpipe.transforms.log.epochs import eight_digits, epoch_seconds
+from ctrpipe.transforms.log.epochs import seconds_of_column
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.suspects import LEAST_IDS, Suspect
-from ctrpipe.transforms.log.times import EightDigits
 from ctrpipe.transforms.log.zones import Zones
 
 LEAST_LATER = 0.2  # of the rows, whose time in a column is after their own
@@ -32,7 +31,7 @@ def strange_times(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspe
     """
     splits = [name for name, table in rows.items() if table.num_rows]
     times = {
-        name: [_seconds(rows[split][name], time_format) for split in splits]
+        name: [seconds_of_column(plain_chunks(rows[split][name]).combine_chunks(), time_format) for split in splits]
         for name, time_format in spec.time_formats.items()
     }
     own = _own(spec, times)
@@ -65,12 +64,6 @@ def strange_times(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspe
                 f"{later:.0%} of its times are after {own}, the row's own, and none is after the last of the log, as "
                 "of a user's last event in the whole log: it is not known when the row is shown",
             )
-
-
-def _seconds(column: pa.ChunkedArray, time_format: str) -> Seconds:
-    texts = plain_chunks(column).combine_chunks()
-    digits = eight_digits(texts) if time_format == "auto" else EightDigits()
-    return epoch_seconds(texts, time_format, bool(digits.no_hour) and not digits.no_date)
 
 
 def _own(spec: LogSpec, times: Mapping[str, list[Seconds]]) -> str | None:
