@@ -103,6 +103,7 @@ class Workers:
         start_seconds: float = 1.0,
         progress: Callable[[int], None] = lambda done: None,
         judge: Callable[[list[Result]], None] = lambda results: None,
+        cores_alone: int = 1,
     ) -> list[Result]:
         """Returns the results of the function for all items, in order of the items.
 
@@ -115,6 +116,7 @@ class Workers:
             progress: Called with the number of completed items.
             judge: Called with the results of the first n items whenever n grows. May raise InputError to stop the
                 work. Not called with Beam, which returns all results at the end.
+            cores_alone: How many cores the function keeps busy in this process; a worker keeps one busy.
 
         Raises:
             InputError: the function or `judge` raised it.
@@ -124,7 +126,8 @@ class Workers:
         most = self.most or cores()
         if _preloaded:
             start_seconds = IDLE_START_SECONDS if most in _idle_pools else PRELOADED_START_SECONDS
-        processes = min(len(items), self.processes or _worth_starting(min(len(items), most), seconds, start_seconds))
+        worth = _worth_starting(min(len(items), most), seconds, start_seconds, cores_alone)
+        processes = min(len(items), self.processes or worth)
         if processes <= 1:
             results = []
             for item in items:
@@ -360,9 +363,9 @@ def multiplies_bfloat16() -> bool:
     return not flags.isdisjoint(("avx512_bf16", "amx_bf16"))
 
 
-def _worth_starting(most: int, seconds: float, start_seconds: float) -> int:
-    """Returns the number of processes that finish first: `most`, or 1 if the work is shorter than their start."""
-    return most if most > 1 and start_seconds + seconds / most < seconds else 1
+def _worth_starting(most: int, seconds: float, start_seconds: float, cores_alone: int) -> int:
+    """Returns the number of processes that finish first: `most`, or 1 if they are later than this process alone."""
+    return most if most > 1 and start_seconds + cores_alone * seconds / most < seconds else 1
 
 
 def _by_pool(

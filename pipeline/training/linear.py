@@ -43,7 +43,6 @@ class _Search:
     """A task's search for the variance.
 
     Attributes:
-        rows: The training rows.
         task: The index of the task.
         own_l2: As in `LinearRows.fit`.
         last: The fit of the last variance.
@@ -52,7 +51,6 @@ class _Search:
         iterations: The steps of all fits.
     """
 
-    rows: LinearRows
     task: int
     own_l2: float
     last: Fit | None = None
@@ -63,21 +61,21 @@ class _Search:
     iterations: int = 0
     _of_folds: dict[int, Weights] = dataclasses.field(default_factory=dict)
 
-    def fit(self, variance: float) -> None:
+    def fit(self, rows: LinearRows, variance: float) -> None:
         """Fits the training rows under the next variance."""
         start = self.last.weights if self.last else None
-        self.last = self.rows.fit(self.task, variance, start, self.own_l2, decrease=COARSE)
+        self.last = rows.fit(self.task, variance, start, self.own_l2, decrease=COARSE)
         self.iterations += self.last.iterations
 
-    def cross_validated(self, variance: float) -> tuple[float, float]:
+    def cross_validated(self, rows: LinearRows, variance: float) -> tuple[float, float]:
         """Returns the sum of the log losses of the training rows, each by a fit without its fold, and their weight."""
         loss = total = 0.0
         for fold in range(FOLDS):
             start = self._of_folds.get(fold)
-            fit = self.rows.fit(self.task, variance, start, self.own_l2, fold, COARSE)
+            fit = rows.fit(self.task, variance, start, self.own_l2, fold, COARSE)
             self._of_folds[fold] = fit.weights
             self.iterations += fit.iterations
-            held_out = self.rows.loss(fit.weights, self.task, fold, held_out=True)
+            held_out = rows.loss(fit.weights, self.task, fold, held_out=True)
             loss, total = loss + held_out[0], total + held_out[1]
         return loss, total
 
@@ -136,7 +134,7 @@ def fit_linear(job: TrainingJob, report: Report | None) -> LinearFit:
     every = 1 if fixed else _searched_share(count, labels)
     rows = LinearRows(job.train_files, job.feature_map, every)
     known = _known_rows(labels, weights, rows.mean_weight)
-    searches = [_Search(rows, index, own_l2(job)) for index in range(len(tasks))]
+    searches = [_Search(index, own_l2(job)) for index in range(len(tasks))]
     progress = Progress()
 
     def evaluate(fits: list[Fit], variance: float | None) -> list[float]:
@@ -163,18 +161,19 @@ def fit_linear(job: TrainingJob, report: Report | None) -> LinearFit:
         if not searching:
             break
         for search in searching:
-            search.fit(variance)
+            search.fit(rows, variance)
         losses = evaluate([search.last for search in searches if search.last], variance)
         for search in searching:
             loss, (few, total) = losses[search.task], known[search.task]
             if few < FEW and rows.is_small and len(variances) > 1:
-                of_training = search.cross_validated(variance)
+                of_training = search.cross_validated(rows, variance)
                 loss = (of_training[0] + (loss * total if total else 0)) / (of_training[1] + total)
             search.record(variance, loss)
 
     # 2. Fit each task's best to the end on all training rows, for a refit on the validation rows, too.
     if job.training.refit or every > 1:
         learnt = job.train_files + (job.validation_files if job.training.refit else [])
+        del rows  # before more of them are read
         rows = LinearRows(learnt, job.feature_map)
     best = []
     for search in searches:

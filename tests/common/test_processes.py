@@ -215,6 +215,18 @@ def test_short_work_goes_to_copies_that_wait_for_it_and_starts_none(start, prelo
     assert start(code).communicate()[0] == "False True True False\n"
 
 
+@pytest.mark.parametrize(
+    ("most", "cores_alone", "seconds", "expected"),
+    [(2, 1, 100.0, 2), (2, 2, 1e9, 1), (4, 2, 100.0, 4), (4, 2, 19.0, 1), (4, 1, 19.0, 4), (1, 1, 1e9, 1)],
+)
+def test_work_that_keeps_several_cores_busy_alone_is_given_away_only_where_more_are_free(
+    most, cores_alone, seconds, expected, monkeypatch
+):
+    monkeypatch.setattr("ctrpipe.common.processes._by_pool", lambda _function, _items, number, *_: [number])
+    found = Workers(most).map(abs, [1] * 8, seconds, start_seconds=10.0, cores_alone=cores_alone)
+    assert found == ([1] * 8 if expected == 1 else [expected])
+
+
 @pytest.mark.slow
 @WARM
 def test_the_cpu_time_of_copies_is_known_when_they_have_ended(start, preload):

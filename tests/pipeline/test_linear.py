@@ -117,7 +117,7 @@ def test_a_fit_of_many_rows_ends_where_a_step_gains_less_than_chance(tmp_path, m
     monkeypatch.setattr(linear_fit, "MANY", 2000)
     rough = fitted.fit(0, 0.3)
     assert rough.converged and rough.iterations < exact.iterations
-    assert rough.loss == pytest.approx(exact.loss, abs=1e-4)
+    assert rough.loss == pytest.approx(exact.loss, abs=2e-4)
 
 
 def test_a_fold_holds_out_its_rows(tmp_path: pathlib.Path) -> None:
