@@ -21,7 +21,7 @@ import pytest
 
 from ctrpipe.common import foreign
 from ctrpipe.common.libraries import import_tensorflow, importing_tfx
-from tests import quick_beam
+from tests import quick_beam, warm_python
 from tests.warm_processes import fork_server
 
 pytest_plugins = [
@@ -75,6 +75,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         quick_beam.remember()
         _compute_at_once()
         fork_server()
+        warm_python.use_in_trainings()
     try:
         return (yield)
     finally:
