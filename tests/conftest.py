@@ -21,7 +21,7 @@ import pytest
 
 from ctrpipe.common import foreign
 from ctrpipe.common.libraries import import_tensorflow, importing_tfx
-from tests import quick_beam
+from tests import quick_beam, quick_tensorflow, warm_python
 from tests.warm_processes import fork_server
 
 pytest_plugins = [
@@ -73,8 +73,10 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         import ctrpipe.pipeline.report.plots  # noqa: F401
 
         quick_beam.remember()
+        quick_tensorflow.leave_out()
         _compute_at_once()
         fork_server()
+        warm_python.use_in_trainings()
     try:
         return (yield)
     finally:

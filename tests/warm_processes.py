@@ -30,6 +30,7 @@ import psutil
 
 _server: Any = multiprocessing.forkserver.ForkServer()
 _owner: int | None = None  # the process that forked itself
+counted: list[int] = []  # further processes that are forked, which this one waits for at its own end
 
 
 def fork_server() -> None:
@@ -68,10 +69,17 @@ def _serve_forks(listener: socket.socket, alive: int) -> NoReturn:
 
 
 def children_seconds() -> float:
-    """CPU time of the forks that have ended, and of the process that is forked."""
+    """CPU time of the forks that have ended, and of the processes that are forked."""
     if _owner != os.getpid():
         return 0.0
-    used = psutil.Process(_server._forkserver_pid).cpu_times()
+    return sum(map(_seconds, [_server._forkserver_pid, *counted]))
+
+
+def _seconds(process: int) -> float:
+    try:
+        used = psutil.Process(process).cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
     return used.user + used.system + used.children_user + used.children_system
 
 

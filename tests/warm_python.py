@@ -1,78 +1,111 @@
-"""Runs modules as `python -m` does, each in a separate process that finds TensorFlow and TFX imported.
+"""Interpreters that have imported what tests start them for, which takes 3 to 6 s of a core each time.
 
-The processes are forks of one that has imported them: importing them again would take 3 s of a core for each. It is
-for modules whose own imports are tested elsewhere.
+`python("jax")` and `python("tensorflow")` stand for `sys.executable` in a command: a process that has imported Keras on
+this backend is forked for each. It is for code whose own imports are tested elsewhere. Outside pytest-xdist both are
+`sys.executable`.
 """
 
 import contextlib
-import dataclasses
+import functools
 import json
 import multiprocessing
 import os
 import pathlib
 import runpy
+import select
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
 
-from ctrpipe.common.libraries import import_tensorflow, importing_tfx
-from tests.warm_processes import Stream
+from ctrpipe.common.libraries import import_keras, import_tensorflow, importing_tfx
+from tests import warm_processes
 
-
-@dataclasses.dataclass(frozen=True)
-class WarmPython:
-    """The address of the process that is forked."""
-
-    address: str
-
-    def run(
-        self, module: str, arguments: Sequence[str], environment: Mapping[str, str], folder: pathlib.Path, umask: int
-    ) -> tuple[int, str]:
-        """Runs a module in the folder; returns the exit code, below 0 for a signal's, and what it said."""
-        asked = {"module": module, "arguments": list(arguments), "folder": str(folder), "umask": umask}
-        with tempfile.TemporaryFile("w+") as said, socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(self.address)
-            message = json.dumps({**asked, "environment": dict(environment)}).encode()
-            socket.send_fds(connection, [len(message).to_bytes(8, "big")], [said.fileno()])
-            connection.sendall(message)
-            code = int(connection.makefile().read())
-            said.seek(0)
-            return code, said.read()
+ROOT = pathlib.Path(__file__).parents[1]
+INTERPRETER = sys.executable  # tests may change that one
+VARIABLE = "CTRPIPE_TESTS_WARM_"  # holds the address of a process that is forked
+CLIENT = pathlib.Path(__file__).with_name("warm_client.py")
+_SERVER = "import sys; from tests.warm_python import serve_jax; serve_jax(int(sys.argv[1]))"
 
 
-@contextlib.contextmanager
-def warm_python() -> Iterator[WarmPython]:
-    """Starts the process that is forked; it ends with the block."""
-    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
-        address = f"{folder}/socket"
+def python(backend: str) -> list[str]:
+    """The first words of a command, in place of `sys.executable`; `-c CODE` or `-m MODULE` with arguments follow."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return [INTERPRETER]
+    if (variable := f"{VARIABLE}{backend}") not in os.environ:
+        os.environ[variable] = _start(backend)  # for the processes too that are started so
+    return [INTERPRETER, "-IS", str(CLIENT), os.environ[variable]]
+
+
+def use_in_trainings() -> None:
+    """From now on a process that trains on another backend, or with other workers, is one of these."""
+    from ctrpipe.pipeline.training import process  # Lazy: 1 s; processes of one file do without it.
+
+    process.start_command = functools.partial(_start_training, process.start_command)
+
+
+def _start_training(start: Callable[..., Any], command: Sequence[str], **options: Any) -> Any:
+    if command[0] == INTERPRETER and any("'ctrpipe.pipeline.training." in word for word in command):
+        command = [*python(options["env"]["KERAS_BACKEND"]), *command[1:]]
+    return start(command, **options)
+
+
+def _start(backend: str) -> str:
+    """Starts the process that is forked, which ends with this one; returns its address."""
+    address = os.path.join(tempfile.mkdtemp(prefix="warm-"), "socket")  # the first process removes it, with all others
+    with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen()
-        # Under pytest-xdist it is a fork itself, see warm_processes.
-        process = multiprocessing.get_context("spawn").Process(target=_serve_at, args=[Stream(listener.fileno())])
-        process.start()
-        listener.close()  # where that process ends, a connection is refused
-        try:
-            yield WarmPython(address)
-        finally:
-            process.kill()
-            process.join()
+        if backend == "jax":
+            environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(ROOT)}
+            number = listener.fileno()
+            pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "pass_fds": [number], "env": environment, "cwd": ROOT}
+            server = subprocess.Popen([INTERPRETER, "-c", _SERVER, str(number)], **pipes)
+            _kept.append(server)
+            process: int | None = server.pid
+        else:
+            read_end, write_end = os.pipe()
+            given = warm_processes.Stream(listener.fileno()), warm_processes.Stream(read_end)
+            fork = multiprocessing.get_context("spawn").Process(target=_serve_tensorflow, args=given, daemon=True)
+            fork.start()
+            os.close(read_end)
+            _kept.extend((fork, write_end))
+            process = fork.pid
+    assert process
+    warm_processes.counted.append(process)
+    return address
 
 
-def _serve_at(number: int) -> None:
-    for name in [name for name in os.environ if name.startswith("TF_")]:
-        del os.environ[name]
-    _serve(socket.socket(fileno=number))
+_kept: list[Any] = []  # what ends a process that is forked, when this one ends
 
 
-def _serve(listener: socket.socket) -> None:
+def serve_jax(listener: int) -> None:
+    import_keras()
+    import ctrpipe.pipeline.training.handover
+    import ctrpipe.pipeline.training.jax_learner
+    import ctrpipe.pipeline.training.worker  # noqa: F401
+
+    os.set_inheritable(listener, False)
+    _serve(socket.socket(fileno=listener), 0)
+
+
+def _serve_tensorflow(listener: int, alive: int) -> None:
+    """Under pytest-xdist it is a fork itself, see warm_processes."""
     import_tensorflow()
     with importing_tfx():
         import ctrpipe.pipeline.kubeflow.work
-        import ctrpipe.pipeline.monitoring.statistics  # noqa: F401
-    while True:
+        import ctrpipe.pipeline.monitoring.statistics
+        import ctrpipe.pipeline.training.handover  # noqa: F401
+    use_in_trainings()
+    _serve(socket.socket(fileno=listener), alive)
+
+
+def _serve(listener: socket.socket, alive: int) -> NoReturn:
+    while alive not in select.select([listener, alive], [], [])[0]:
         connection, _ = listener.accept()
         if os.fork() == 0:
             listener.close()
@@ -81,40 +114,82 @@ def _serve(listener: socket.socket) -> None:
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-
-
-def _answer(connection: socket.socket) -> None:
-    """Runs what is asked in one more fork, whose end it waits for, and tells its exit code."""
-    header, [output], _, _ = socket.recv_fds(connection, 8, 1)
-    message = connection.makefile("rb").read(int.from_bytes(header, "big"))
-    process = os.fork()
-    if process == 0:
-        connection.close()
-        _run(json.loads(message), output)
-    _, status = os.waitpid(process, 0)
-    connection.sendall(str(os.waitstatus_to_exitcode(status)).encode())
     os._exit(0)
 
 
-def _run(asked: dict, output: int) -> None:
+def _answer(connection: socket.socket) -> NoReturn:
+    """Does what is asked in one more fork and tells its exit code, or kills it where whoever asked has ended."""
+    header, streams, _, _ = socket.recv_fds(connection, 8, 3)
+    with connection.makefile("rb") as file:
+        asked = json.loads(file.read(int.from_bytes(header, "big")))
+    process = os.fork()
+    if process == 0:
+        connection.close()
+        _run(asked, streams)
+    for number in streams:  # others wait for their end
+        os.close(number)
+    for number in (0, 1, 2):
+        os.dup2(os.open(os.devnull, os.O_RDWR), number)
+    ended = os.pidfd_open(process)
+    if ended not in select.select([ended, connection], [], [])[0]:
+        os.kill(process, signal.SIGKILL)
+    _, status = os.waitpid(process, 0)
+    with contextlib.suppress(OSError):
+        connection.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+    os._exit(0)
+
+
+def _run(asked: dict[str, Any], streams: list[int]) -> NoReturn:
+    """Is the interpreter that was asked for."""
+    code = 1
+    try:
+        _surround(asked, streams)
+        is_safe = asked["words"][0] == "-P"
+        option, what, *arguments = asked["words"][is_safe:]
+        folder = [] if is_safe else [asked["folder"]]
+        sys.path[:0] = [*folder, *filter(None, asked["environment"].get("PYTHONPATH", "").split(os.pathsep))]
+        sys.argv = [what if option == "-m" else option, *arguments]
+        if option == "-m":
+            runpy.run_module(what, run_name="__main__", alter_sys=True)
+        else:
+            main = type(sys)("__main__")
+            sys.modules["__main__"] = main
+            exec(compile(what, "<string>", "exec"), vars(main))
+        code = 0
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        if isinstance(ended.code, str):
+            print(ended.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(code)  # a fork has no threads to end, and nothing of its parent's to close
+
+
+def _surround(asked: dict[str, Any], streams: list[int]) -> None:
+    """Takes the streams, the environment, the folder and the umask of whoever asked."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    sys.stdin = open(0, closefd=False)
+    sys.stdout = open(1, "w", closefd=False)
+    sys.stderr = open(2, "w", buffering=1, closefd=False)
+    _set_jax(asked["environment"])
     os.environ.clear()
     os.environ.update(asked["environment"])
     os.chdir(asked["folder"])
     os.umask(asked["umask"])
-    sys.argv = [asked["module"], *asked["arguments"]]
-    sys.path.insert(0, asked["folder"])
-    code = 0
-    try:
-        runpy.run_module(asked["module"], run_name="__main__", alter_sys=True)
-    except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else bool(ended.code)
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)  # a fork has no threads to end, and nothing of its parent's to close
+
+
+def _set_jax(environment: Mapping[str, str]) -> None:
+    """JAX reads its own variables while it is imported."""
+    if jax := sys.modules.get("jax"):
+        for name, value in environment.items():
+            if name.startswith("JAX_") and value != os.environ.get(name):
+                known = jax.config.values[name.lower()]
+                is_truth = isinstance(known, bool)
+                jax.config.update(name.lower(), value.lower() in ("1", "true") if is_truth else type(known)(value))

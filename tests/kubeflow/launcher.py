@@ -14,14 +14,13 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
 from typing import Any
 
 import yaml
 from google.protobuf import json_format
 from kfp.pipeline_spec import pipeline_spec_pb2
 
-from tests.warm_python import WarmPython
+from tests.warm_python import INTERPRETER, python
 
 ROOT = pathlib.Path(__file__).parents[2]
 OUTPUT = "output_metadata.json"
@@ -38,7 +37,7 @@ class Launcher:
         executed: The tasks whose command was run; the others were in the cache.
         cache: What tasks have put out, by what they were given; of an earlier run, where it is handed on.
 
-    With a `python`, most tasks run in forks of a process that has imported TensorFlow and TFX.
+    One that `is_warm` runs most tasks in forks of a process that has imported TensorFlow and TFX.
     """
 
     def __init__(
@@ -47,7 +46,7 @@ class Launcher:
         root: pathlib.Path,
         parameters: dict[str, Any],
         cache: dict[str, dict[str, Any]] | None = None,
-        python: WarmPython | None = None,
+        is_warm: bool = False,
     ):
         self.spec = next(yaml.safe_load_all(package.read_text()))
         self.tasks = dict(self.spec["root"]["dag"]["tasks"])
@@ -56,7 +55,7 @@ class Launcher:
         self.executed: list[str] = []
         self.cache = {} if cache is None else cache
         self.bucket = root
-        self._python = python
+        self._is_warm = is_warm
         definitions = self.spec["root"]["inputDefinitions"]["parameters"]
         assert set(parameters) <= set(definitions)
         defaults = {name: found["defaultValue"] for name, found in definitions.items() if "defaultValue" in found}
@@ -144,12 +143,11 @@ class Launcher:
         """Runs a task's command in its folder of the bucket; returns the exit code, and what it said."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith("TF_")}
         environment["PYTHONPATH"] = str(ROOT)
-        python, option, module, *arguments = command
-        assert (python, option) == ("python", "-m")
-        if self._python and name not in COLD:
-            return self._python.run(module, arguments, environment, self.bucket / name, umask=0)
+        first, option, module, *arguments = command
+        assert (first, option) == ("python", "-m")
+        interpreter = python("tensorflow") if self._is_warm and name not in COLD else [INTERPRETER]
         ended = subprocess.run(
-            [sys.executable, option, module, *arguments],
+            [*interpreter, option, module, *arguments],
             env=environment,
             cwd=self.bucket / name,
             stdout=subprocess.PIPE,

@@ -16,7 +16,6 @@ from ctrpipe.common.store_folders import CACHE
 from ctrpipe.serving.stored import newest_stored
 from tests.e2e.small_run import SHORT_CONFIG, call
 from tests.kubeflow.launcher import Launcher
-from tests.warm_python import warm_python
 
 pytestmark = pytest.mark.slow
 
@@ -37,15 +36,9 @@ def volume(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def python():
-    with warm_python() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def launched(volume, python, tmp_path_factory):
+def launched(volume, tmp_path_factory):
     parameters = {"data": [str(volume / "log.tsv")], "output": str(volume / "cluster"), "settings": ["seed=3"]}
-    launcher = Launcher(volume / "pipeline.yaml", tmp_path_factory.mktemp("bucket"), parameters, python=python)
+    launcher = Launcher(volume / "pipeline.yaml", tmp_path_factory.mktemp("bucket"), parameters, is_warm=True)
     launcher.run()
     assert not launcher.failed, launcher.failed
     return launcher
@@ -131,10 +124,10 @@ def test_the_pushed_model_answers(volume, launched):
 
 
 @pytest.mark.large(like="tests/kubeflow/test_run.py::test_every_task_runs_and_the_metrics_are_those_of_a_run_here")
-def test_a_run_in_another_folder_finds_the_work_of_an_earlier_one(volume, launched, python, tmp_path):
+def test_a_run_in_another_folder_finds_the_work_of_an_earlier_one(volume, launched, tmp_path):
     """It pushes and reports into its own folder, with the malformed rows of the log that it has not read."""
     parameters = {"data": [str(volume / "log.tsv")], "output": str(volume / "another"), "settings": ["seed=3"]}
-    launcher = Launcher(volume / "pipeline.yaml", tmp_path, parameters, launched.cache, python)
+    launcher = Launcher(volume / "pipeline.yaml", tmp_path, parameters, launched.cache, is_warm=True)
     launcher.run()
     assert not launcher.failed, launcher.failed
     assert launcher.executed == ["prepare", "atomicpusher", "report", "verdict"]
@@ -146,13 +139,13 @@ def test_a_run_in_another_folder_finds_the_work_of_an_earlier_one(volume, launch
 
 
 @pytest.mark.large(like="tests/kubeflow/test_run.py::test_every_task_runs_and_the_metrics_are_those_of_a_run_here")
-def test_the_next_day_begins_with_the_version_that_the_cluster_pushed(volume, launched, python, tmp_path_factory):
+def test_the_next_day_begins_with_the_version_that_the_cluster_pushed(volume, launched, tmp_path_factory):
     """As `ctrpipe run --warm-start` does with that version; no step sees the artifacts of the day before."""
     [first] = (volume / "cluster" / "models" / "ctr").iterdir()
     assert call("generate", "--rows", ROWS, "--seed", 2, "--output", volume / "next.tsv")[0] == 0
     settings = ["seed=3", "training.epochs=1", "training.warm_start={parent: latest}"]
     parameters = {"data": [str(volume / "next.tsv")], "output": str(volume / "cluster"), "settings": settings}
-    launcher = Launcher(volume / "pipeline.yaml", tmp_path_factory.mktemp("next"), parameters, python=python)
+    launcher = Launcher(volume / "pipeline.yaml", tmp_path_factory.mktemp("next"), parameters, is_warm=True)
     elsewhere = launched.bucket.rename(launched.bucket.with_name("elsewhere"))
     try:
         launcher.run()

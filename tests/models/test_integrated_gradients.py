@@ -3,7 +3,6 @@
 import os
 import pathlib
 import subprocess
-import sys
 from collections.abc import Iterable
 
 import numpy as np
@@ -23,6 +22,7 @@ from tests.models.small_models import (
     map_of,
     unchanged,
 )
+from tests.warm_python import python
 
 ROW, BASELINE = 1, 4
 
@@ -184,7 +184,7 @@ def attributions(names: Iterable[str]) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("names", ON_BOTH)
 def test_jax_finds_what_tensorflow_finds(tmp_path, names):
     environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
-    command = [sys.executable, "-c", ON_JAX, str(tmp_path / "jax.npz"), *names]
+    command = [*python("jax"), "-c", ON_JAX, str(tmp_path / "jax.npz"), *names]
     result = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert result.returncode == 0, result.stderr[-2000:]
     of_jax = np.load(tmp_path / "jax.npz")

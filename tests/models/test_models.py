@@ -6,7 +6,6 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 
@@ -39,6 +38,7 @@ from tests.models.small_models import (
     unchanged,
     with_items,
 )
+from tests.warm_python import python
 
 OURS = "ctrpipe.models."
 SUMS = [name for name in SMALL if name != "esmm"]  # whose output biases are added to logits
@@ -203,7 +203,7 @@ from ctrpipe.models import FeatureMap, create
 from ctrpipe.models.base.saved import load_model
 from tests.models.jax_drawing import draw_zeros
 draw_zeros()
-assert keras.backend.backend() == "jax" and "tensorflow" not in sys.modules
+assert keras.backend.backend() == "jax" and not sys.modules.get("tensorflow")
 
 def arrays(inputs):
     return {key: np.array(value, "float32" if key == "dense" else "int32") for key, value in inputs.items()}
@@ -214,7 +214,7 @@ for line in sys.stdin:
     if "kept" in task:
         model = load_model(pathlib.Path(task["kept"]))
         print(json.dumps(np.asarray(jax.jit(model)(inputs)).tolist()), flush=True)
-        assert "tensorflow" not in sys.modules
+        assert not sys.modules.get("tensorflow")
         continue
     model = create(task["name"], FeatureMap.from_json(task["map"]), **task["options"])
     model({key: keras.KerasTensor(value.shape, value.dtype.name) for key, value in inputs.items()})
@@ -232,7 +232,7 @@ def jax_logits() -> Iterator[Callable[[dict], list]]:
     """Returns a task's logits on JAX, from one process for all models."""
     environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", JAX], text=True, env=environment, **pipes) as process:
+    with subprocess.Popen([*python("jax"), "-c", JAX], text=True, env=environment, **pipes) as process:
 
         def logits(task: dict) -> list:
             process.stdin.write(json.dumps(task) + "\n")

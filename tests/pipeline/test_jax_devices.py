@@ -6,7 +6,6 @@ import os
 import pathlib
 import re
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from ctrpipe.common import metrics
 from ctrpipe.models import FeatureMap
 from ctrpipe.pipeline.config import Model, Training
 from tests.pipeline.gradient_steps import l2_error
+from tests.warm_python import python
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +77,7 @@ def returned(calls: tuple[str, ...]) -> list:
     environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(root)}
     environment |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # of LLVM: compiling is most of a test's time
     environment["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={DEVICES}"
-    command = [sys.executable, "-c", script, json.dumps(calls)]
+    command = [*python("jax"), "-c", script, json.dumps(calls)]
     run = subprocess.run(command, capture_output=True, text=True, cwd=root, env=environment)
     assert run.returncode == 0, run.stderr[-2000:]
     return json.loads(run.stdout.splitlines()[-1])

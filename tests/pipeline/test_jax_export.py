@@ -3,7 +3,6 @@
 import os
 import pathlib
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -21,10 +20,12 @@ from ctrpipe.transforms.features.preprocessing import feature_map
 from ctrpipe.transforms.features.transform import analyze, transform
 from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema
 from tests.serving.packed_servable import SPEC, rows
+from tests.warm_python import python
 
 pytestmark = pytest.mark.slow
 
 MODEL = Model(name="mlp", use_linear=True, embedding_dim=4, hidden_units=[8], embedding_stddev=0.1)
+
 PREDICT = """
 import pathlib, sys
 import numpy as np
@@ -58,7 +59,7 @@ def test_what_jax_learned_on_several_devices_is_what_tensorflow_serves(tmp_path,
     files = [[str(packed / name / "*")] for name in splits]
     result = train(TrainingJob(MODEL, training, fields, *files, 1), tmp_path / "work")
     environment = os.environ | {"KERAS_BACKEND": "jax", "PYTHONPATH": str(pathlib.Path(__file__).parents[2])}
-    command = [sys.executable, "-c", PREDICT, str(tmp_path / "work")]
+    command = [*python("jax"), "-c", PREDICT, str(tmp_path / "work")]
     run = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert run.returncode == 0, run.stderr[-2000:]
     expected = np.load(tmp_path / "work" / "predictions.npy")

@@ -4,7 +4,6 @@ import dataclasses
 import os
 import pathlib
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from ctrpipe.models import FeatureMap
 from ctrpipe.models.base.feature_map import NumberTask
 from ctrpipe.pipeline.config import Model, Training
 from tests.models.jax_drawing import draw_zeros
+from tests.warm_python import python
 
 pytestmark = pytest.mark.slow
 
@@ -90,7 +90,7 @@ def test_jax_takes_the_steps_of_tensorflow_and_learns_numbers_from_numbers(tmp_p
     script += f"import tests.pipeline.test_numbers_on_jax as module; module.on_jax({str(tmp_path)!r}, {way!r})"
     root = pathlib.Path(__file__).parents[2]
     environment = os.environ | {"KERAS_BACKEND": "jax", "PYTHONPATH": str(root)}
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=root, env=environment)
+    run = subprocess.run([*python("jax"), "-c", script], capture_output=True, text=True, cwd=root, env=environment)
     assert run.returncode == 0, run.stderr[-2000:]
     data = batches()
     z, labels = (np.concatenate(parts) for parts in ([one["dense"][:, 1] for one, _ in data], [y for _, y in data]))

@@ -3,7 +3,6 @@
 import os
 import pathlib
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from ctrpipe.pipeline.training.learner import with_labels
 from ctrpipe.pipeline.training.network import build_network
 from tests.models.test_starspace import IDS, LABELS, PAIRS, WEIGHTS, loss_by_loops
 from tests.pipeline.gradient_steps import SHOWS_GRADIENTS
+from tests.warm_python import python
 
 OPTIMIZERS = ("adam", "lazy_adam", "rowwise_adagrad")
 BATCH = ({"ids": IDS, "weight": WEIGHTS[:, None].astype(np.float32)}, LABELS[:, None].astype(np.float32))
@@ -88,7 +88,7 @@ def test_jax_does_the_same():
     calls = ["t.check_gradient('jax')", *(f"t.check_max_norm('jax', {name!r})" for name in OPTIMIZERS)]
     script = "; ".join(["import tests.pipeline.test_pair_training as t", *calls, "print('equal')"])
     environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(root)}
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=root, env=environment)
+    run = subprocess.run([*python("jax"), "-c", script], capture_output=True, text=True, cwd=root, env=environment)
     assert run.returncode == 0 and run.stdout.split()[-1] == "equal", run.stderr[-2000:]
 
 

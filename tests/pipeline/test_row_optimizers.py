@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 
 from ctrpipe.models import FeatureMap
 from ctrpipe.pipeline.config import Model, Training
+from tests.warm_python import python
 
 FIELDS = [("a", "categorical", 8, 1, "feature"), ("b", "categorical", 20, 1, "feature")]
 MAP = FeatureMap.from_sizes([*FIELDS, ("m", "multivalent", 9, 3, "feature")], ["x"])
@@ -184,6 +184,6 @@ OTHER_PAIRS = {"adam": [None], "lazy_adam": [None], "rowwise_adagrad": [0.05]}
 def test_jax_does_the_same(pairs):
     root = pathlib.Path(__file__).parents[2]
     environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(root)}
-    command = [sys.executable, "-c", ON_JAX, json.dumps(pairs)]
+    command = [*python("jax"), "-c", ON_JAX, json.dumps(pairs)]
     run = subprocess.run(command, capture_output=True, text=True, cwd=root, env=environment)
     assert run.returncode == 0 and run.stdout.split()[-1] == "equal", run.stderr[-2000:]

@@ -4,7 +4,6 @@ import dataclasses
 import os
 import pathlib
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from ctrpipe.pipeline.training.warm_start import Start
 from ctrpipe.transforms.features.table_rows import NONE, SourceRows
 from tests.pipeline.gradient_steps import SHOWS_GRADIENTS
 from tests.pipeline.test_warm_start import keep
+from tests.warm_python import python
 
 MAP = FeatureMap.from_sizes([("user", "categorical", 2), ("item", "categorical", 4)])  # user 1 to 4, item 5 to 10
 VECTORS = np.array([[1, -2, 0.5], [3, 0.25, -1]], np.float32)
@@ -88,7 +88,7 @@ def test_jax_does_the_same(tmp_path):
     root = pathlib.Path(__file__).parents[2]
     environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(root)}
     run = subprocess.run(
-        [sys.executable, "-c", ON_JAX, str(tmp_path)], capture_output=True, text=True, cwd=root, env=environment
+        [*python("jax"), "-c", ON_JAX, str(tmp_path)], capture_output=True, text=True, cwd=root, env=environment
     )
     assert run.returncode == 0 and run.stdout.split()[-1] == "equal", run.stderr[-2000:]
 

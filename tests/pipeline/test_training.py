@@ -15,9 +15,10 @@ from tensorboard.backend.event_processing import event_accumulator
 from ctrpipe.common.arrays import read_arrays
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.exit_codes import MISTAKE
+from ctrpipe.common.processes import start_command
 from ctrpipe.models import FeatureMap
 from ctrpipe.pipeline.config import Model, Training
-from ctrpipe.pipeline.training import handover
+from ctrpipe.pipeline.training import handover, process
 from ctrpipe.pipeline.training import worker as training_worker
 from ctrpipe.pipeline.training.checkpoint import saved_seconds
 from ctrpipe.pipeline.training.convergence import has_converged
@@ -303,6 +304,7 @@ def test_jax_trains_in_a_process_of_its_own_without_tensorflow_and_the_model_com
     for name in ("tensorflow", "sklearn", "matplotlib"):  # Keras imports each of them that it finds
         (tmp_path / "first" / f"{name}.py").write_text("raise SystemExit(3)")
     monkeypatch.syspath_prepend(str(tmp_path / "first"))  # the process imports from where this one does
+    monkeypatch.setattr(process, "start_command", start_command)  # no fork of one that has imported what it needs
     settings = {**SETTINGS, "epochs": 15, "backend": "jax", "optimizer": "lazy_adam"}
     result = train(TrainingJob(MODEL, Training(**settings), MAP, *files, 1), tmp_path / "work", said.append)
     best = result.progress.evaluations[result.progress.best]

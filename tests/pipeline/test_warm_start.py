@@ -7,7 +7,6 @@ import math
 import os
 import pathlib
 import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -22,6 +21,7 @@ from ctrpipe.pipeline.training.job import LEARNERS
 from ctrpipe.pipeline.training.warm_start import Start, counts, take
 from ctrpipe.transforms.features.table_rows import NONE, SourceRows
 from tests.models.small_models import SMALL, batch_of, map_of
+from tests.warm_python import python
 
 # Yesterday's vocabulary has a, b and c; today's has new, c and a: rows 3, 4 and 5 in both.
 BEFORE = FeatureMap.from_sizes([("shop", "categorical", 3)], ["x"])
@@ -101,7 +101,7 @@ def test_jax_does_the_same(tmp_path):
     root = pathlib.Path(__file__).parents[2]
     environment = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": str(root)}
     run = subprocess.run(
-        [sys.executable, "-c", ON_JAX, str(tmp_path)], capture_output=True, text=True, cwd=root, env=environment
+        [*python("jax"), "-c", ON_JAX, str(tmp_path)], capture_output=True, text=True, cwd=root, env=environment
     )
     assert run.returncode == 0 and run.stdout.split()[-1] == "equal", run.stderr[-2000:]
 

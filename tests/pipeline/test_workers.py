@@ -10,7 +10,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -28,6 +27,7 @@ from ctrpipe.pipeline.training.train import train
 from ctrpipe.pipeline.training.warm_start import Start
 from ctrpipe.transforms.features.table_rows import NONE, SourceRows
 from tests.pipeline.test_training import MAP, MODEL, SETTINGS, write
+from tests.warm_python import python
 
 # 1,500 rows: the last batch has 28. Penalties are means over rows too.
 SMALL = MODEL.model_copy(update={"dropout": 0.0, "embedding_l2": 0.01})
@@ -58,7 +58,7 @@ def config_of(addresses: list[str], index: int) -> str:
 @contextlib.contextmanager
 def follower(addresses: list[str], backend: str = "tensorflow") -> Iterator[subprocess.Popen]:
     """Worker 1; it does not outlive the test."""
-    command = [sys.executable, "-m", "ctrpipe.pipeline.training.follow", "--trainings", "1", "--wait", "120"]
+    command = [*python("tensorflow"), "-m", "ctrpipe.pipeline.training.follow", "--trainings", "1", "--wait", "120"]
     command += ["--backend", backend]
     root = str(pathlib.Path(__file__).parents[2])
     environment = {**os.environ, "TF_CONFIG": config_of(addresses, 1), "PYTHONPATH": root}
