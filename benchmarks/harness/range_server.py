@@ -1,7 +1,7 @@
 """A server that reads files by S3's protocol and costs next to nothing: the kernel sends the bytes (sendfile).
 
 moto's server copies a whole object in Python for each range of it, on the cores of those who read. This one answers
-HEAD and GET, with ranges, of the files of a folder in every bucket: `python -m benchmarks.harness.range_server PORT FOLDER`.
+HEAD and GET, with ranges, of a folder's files in every bucket: `python -m benchmarks.harness.range_server PORT FOLDER`.
 """
 
 import contextlib
