@@ -4,7 +4,7 @@ A store has no rename. A folder is complete once its manifest exists, which is u
 SHA-256 of each file. Files of a killed upload have no manifest and are ignored.
 
 Local copies have the same path as the URL, below CTRPIPE_CACHE or `~/.cache/ctrpipe`: downloads in `copies`, folders to
-upload in `work`.
+upload in `work`. `held` is of commands that run (transforms/log/held_objects.py).
 """
 
 import contextlib
@@ -58,6 +58,12 @@ def work_folder(url: str) -> pathlib.Path:
     return _place_of(url, "work")
 
 
+def cache_folder() -> pathlib.Path:
+    """Returns the folder of this machine for what comes from stores and goes there."""
+    own = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return pathlib.Path(os.environ.get(CACHE) or os.path.join(own, "ctrpipe"))
+
+
 def _place_of(url: str, kind: str) -> pathlib.Path:
     from ctrpipe.common.fingerprints import fingerprint  # lazy: pydantic takes 0.1 s, and a help text needs none
 
@@ -66,13 +72,10 @@ def _place_of(url: str, kind: str) -> pathlib.Path:
     names = rest.split("/")
     if any(name in ("", ".", "..") for name in names):
         raise StoreError(f"{url}: has an empty name, . or .. in it; write the folder's URL without")
-    base = os.environ.get(CACHE) or os.path.join(
-        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ctrpipe"
-    )
     # Two servers may have a bucket of the same name.
     endpoint = stores.endpoint_of(scheme)
     store = f"{scheme.lower()}-{fingerprint(endpoint)[:8]}" if endpoint else scheme.lower()
-    return pathlib.Path(base, kind, store, *names).absolute()
+    return cache_folder().joinpath(kind, store, *names).absolute()
 
 
 # Write ---------------------------------------------------------------------------------------------------------------
@@ -145,7 +148,7 @@ def download(url: str, folder: pathlib.Path) -> bool:
     if _is_copy(folder, files):
         return False
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _unfinished(folder) as unfinished:
+    with new_folder_beside(folder) as unfinished:
         for name in files:
             (unfinished / name).parent.mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor(_THREADS, "download") as threads:
@@ -160,7 +163,7 @@ def download(url: str, folder: pathlib.Path) -> bool:
 
 
 @contextlib.contextmanager
-def _unfinished(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+def new_folder_beside(folder: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yields a new folder beside a folder, and removes it at the end, and those that killed processes have left there.
 
     Several processes may copy at once. Each locks its own folder, which the kernel releases if the process is killed.

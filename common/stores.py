@@ -14,12 +14,14 @@ retries with back-off, reading ahead by ranges in parallel, a tag that tells whe
 errors of one line. A path without a scheme, or with `file://`, is a file of this machine and not this module's matter.
 """
 
+import base64
 import contextlib
 import dataclasses
 import datetime
 import errno
 import fnmatch
 import functools
+import hashlib
 import io
 import os
 import pathlib
@@ -30,7 +32,7 @@ import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import IO, Any, Protocol, TypeVar, cast
+from typing import IO, Any, NamedTuple, Protocol, TypeVar, cast
 
 from ctrpipe.common import hooks
 from ctrpipe.common.errors import InputError, one_line
@@ -617,6 +619,63 @@ def read_bytes(url: str) -> bytes:
     """Returns the contents of an object. Raises like `open_read`."""
     with open_read(url) as file:
         return file.read()
+
+
+class Seen(NamedTuple):
+    """What a store says of an object: its size in bytes, its tag as of `state_of`, and its last change in ns, or 0."""
+
+    size: int
+    tag: str
+    changed_ns: int = 0
+
+
+def read_small(url: str, most: int) -> tuple[Seen, bytes | None]:
+    """Returns what a store says of an object, and its contents, in two requests; None for more than `most` bytes.
+
+    Raises like `open_read`.
+    """
+    place = _place(url)
+    if place.scheme == "gs" and (whole := _asked(url, lambda: _streamed(place, most))):
+        return whole
+    found = _opened(url)
+    seen = Seen(found.size, found.tag)
+    if found.size > most:
+        return seen, None
+    with ObjectFile(url, found) as file:
+        return seen, file.read()
+
+
+def _streamed(place: _Place, most: int) -> tuple[Seen, bytes | None] | None:
+    """Reads an object of Google's whole, for which a file takes a request more. None if another version was described.
+
+    The description follows the contents, whose hash shows that it is theirs.
+    """
+    with _filesystem(place).open_input_stream(place.path, compression=None) as stream:
+        said = {_text(name): _text(value) for name, value in stream.metadata().items()}
+        seen = Seen(int(said["size"]), said["generation"], _nanoseconds(said.get("updated", "")))
+        if seen.size > most:
+            return seen, None
+        contents = stream.read()
+    md5 = base64.b64encode(hashlib.md5(contents, usedforsecurity=False).digest()).decode()
+    return (seen, contents) if md5 == said.get("md5Hash") else None
+
+
+def _nanoseconds(text: str) -> int:
+    try:
+        passed = datetime.datetime.fromisoformat(text) - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+    except (ValueError, TypeError):
+        return 0
+    return passed // datetime.timedelta(microseconds=1) * 1000
+
+
+def is_still(url: str, seen: Seen) -> bool:
+    """Returns whether an object is still the one that was seen, in one request if it is. Raises as `state_of`."""
+    place = _place(url)
+    if seen.changed_ns:
+        [info] = _asked(url, lambda: _filesystem(place).get_file_info([place.path]))
+        if (info.size, info.mtime_ns) == (seen.size, seen.changed_ns):
+            return True
+    return state_of(url) == (seen.size, seen.tag)
 
 
 class ObjectFile(io.RawIOBase):

@@ -9,9 +9,9 @@ find it.
 import dataclasses
 import json
 import pathlib
-import resource
 import sys
 
+from benchmarks.harness.turns import core_seconds
 from ctrpipe.common.code_version import stage_version
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.exit_codes import MISTAKE
@@ -79,16 +79,10 @@ def train(job: Job) -> None:
     with one_run_at_a_time(output):
         log = transform(config, files, output)
     rows = {name: count_rows(getattr(log, name)) for name in ("train", "validation", "test")}
-    before = _core_seconds()
+    before = core_seconds()
     plan = SweepPlan(config.name, config, (Point(config.name, config.name, {}, {}, config),), 1, False, None)
     [[result]] = run_sweep(plan, files, output).values()
-    write_json(pathlib.Path(job.result), {**result, "rows": rows, "core_seconds": _core_seconds() - before})
-
-
-def _core_seconds() -> float:
-    """Returns the seconds of a core that this process and its ended children have used."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(each.ru_utime + each.ru_stime for each in used)
+    write_json(pathlib.Path(job.result), {**result, "rows": rows, "core_seconds": core_seconds() - before})
 
 
 def main() -> None:

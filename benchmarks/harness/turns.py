@@ -1,5 +1,6 @@
 """Runs several sides in alternating rounds, and compares them within each round."""
 
+import resource
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -53,6 +54,12 @@ def timed(call: Callable[[], Any]) -> tuple[float, float]:
     started, cpu = time.perf_counter(), time.process_time()
     call()
     return time.perf_counter() - started, time.process_time() - cpu
+
+
+def core_seconds() -> float:
+    """Returns the seconds of a core that this process and its ended children have used."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def milliseconds(times: Mapping[str, Sequence[float]]) -> dict[str, float]:

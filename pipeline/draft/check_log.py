@@ -14,6 +14,7 @@ from ctrpipe.common import hooks
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.printable import excerpt
+from ctrpipe.common.stores import in_parallel
 from ctrpipe.models.base.registry import check_values, model_class
 from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.config.groups import GroupedRows, check_pairs
@@ -26,6 +27,7 @@ from ctrpipe.transforms.log.epochs import eight_digits
 from ctrpipe.transforms.log.files import find_files, size_of
 from ctrpipe.transforms.log.footers import footers
 from ctrpipe.transforms.log.groups import group_numbers
+from ctrpipe.transforms.log.held_objects import held_objects
 from ctrpipe.transforms.log.ingest import IngestResult, check_weights, described_splits, kind_of_reject
 from ctrpipe.transforms.log.kinds.kind import Seen
 from ctrpipe.transforms.log.pretrained_table import pretrained_tables, read_table
@@ -40,6 +42,7 @@ from ctrpipe.transforms.tables.impressions import rows_of_lists
 from ctrpipe.transforms.tables.join import join_tables
 
 ROWS = 10_000
+_HELD_BYTES = 1 << 18  # of an object that is fetched whole, though a check looks at a part of it
 _FILES = 100  # files whose columns are compared with the configuration
 _REASONS = 5  # malformed-row reasons that are listed
 _SHOWN = 40  # characters of a value that are printed
@@ -84,6 +87,11 @@ class Findings:
 
 def check_log(config: RunConfig, patterns: Sequence[str]) -> Findings:
     """Checks the models' options, the files' columns and the first ROWS rows of the log."""
+    with held_objects(patterns, _HELD_BYTES):
+        return _checked(config, patterns)
+
+
+def _checked(config: RunConfig, patterns: Sequence[str]) -> Findings:
     findings = Findings()
     for key, model in (("model", config.model), ("evaluation.baseline", config.evaluation.baseline)):
         if model:
@@ -291,8 +299,9 @@ def _column_notes(config: RunConfig, column: str, values: pa.ChunkedArray) -> It
 def _same_files(files: Sequence[str]) -> list[str]:
     """Returns a line about each file that has the bytes of one before it, of those that are small enough to be read."""
     by_size: dict[int, list[str]] = collections.defaultdict(list)
-    for path in dict.fromkeys(files):
-        by_size[size_of(path)].append(path)
+    paths = list(dict.fromkeys(files))
+    for path, size in zip(paths, in_parallel(size_of, paths), strict=True):
+        by_size[size].append(path)
     alike = [path for paths in by_size.values() if len(paths) > 1 for path in paths]
     return same_contents(describe_files(alike)) if is_countable(alike) else []
 

@@ -21,6 +21,7 @@ from ctrpipe.common.output_folder import METADATA, check_output, one_run_at_a_ti
 from ctrpipe.common.phases import begin_phases, seconds_by_phase, start_phase
 from ctrpipe.common.processes import cores, preload, preload_in_copy
 from ctrpipe.common.progress import announce
+from ctrpipe.common.stores import in_parallel
 from ctrpipe.models.base.registry import check_hyperparameters, derives_from, is_boosted, model_class
 from ctrpipe.pipeline.config import Model, RunConfig, UnknownKeyError, nearest_key
 from ctrpipe.pipeline.run.finished import check_hooks
@@ -32,6 +33,7 @@ from ctrpipe.pipeline.training.text_encoder import with_encoder
 from ctrpipe.transforms.log.described_files import describe_files, described, same_contents
 from ctrpipe.transforms.log.files import RANGE_BYTES, find_files, size_of
 from ctrpipe.transforms.log.footers import footers
+from ctrpipe.transforms.log.held_objects import held_objects
 from ctrpipe.transforms.log.outliers import place_of_number
 from ctrpipe.transforms.log.read_ahead import ReadAhead
 
@@ -53,6 +55,11 @@ def run(config: RunConfig, files: list[str], output: pathlib.Path) -> dict[str, 
     begin_phases("checks")
     given = config
     config, paths = config.placed(files)
+    with held_objects(paths):
+        return _run(given, config, paths, output)
+
+
+def _run(given: RunConfig, config: RunConfig, paths: list[str], output: pathlib.Path) -> dict[str, Any]:
     for line in given.items_found(paths).told:
         announce(line)
     with working_ahead(config, paths, output) as libraries_loaded:
@@ -86,7 +93,7 @@ def working_ahead(config: RunConfig, files: list[str], output: pathlib.Path) -> 
     require_address_space("a run", RUN_GIB)
     workers = config.workers_for()
     processes = min(workers.most or cores(), cores())
-    size = sum(map(size_of, files))
+    size = sum(in_parallel(size_of, files))
     if workers.beam_args or processes == 1 or size <= RANGE_BYTES:
         yield lambda: None
         return
@@ -173,7 +180,8 @@ def resolve(
     _check_model(config)
     _build_models(config)
     check_output(output)
-    data = describe_files(paths)
+    with held_objects(paths):
+        data = describe_files(paths)
     inputs = run_inputs(config, paths, data, output.resolve(), work.resolve() if work else None)
     from ctrpipe.pipeline.run.parent import complete_with_parent  # lazy, see the module's docstring
 
@@ -191,7 +199,7 @@ def transform(config: RunConfig, files: list[str], output: pathlib.Path) -> Tran
             "training.warm_start: models to compare begin with random weights; add --set training.warm_start=null"
         )
     config, paths = config.placed(files)
-    with working_ahead(config, paths, output) as libraries_loaded:
+    with held_objects(paths), working_ahead(config, paths, output) as libraries_loaded:
         import_tensorflow()
         announce("Loading TFX")
         with importing_tfx(), described(paths) as description:

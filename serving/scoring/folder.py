@@ -13,7 +13,7 @@ from ctrpipe.common import stores
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_json, write_text
 from ctrpipe.common.store_folders import MANIFEST, one_writer, upload, work_folder
-from ctrpipe.common.stores import StoreError
+from ctrpipe.common.stores import StoreError, in_parallel
 from ctrpipe.serving.layout import model_files
 from ctrpipe.transforms.log.files import FileState, Range, state_of
 
@@ -104,13 +104,15 @@ def file_states(files: list[str], version: pathlib.Path) -> dict[str, FileState]
     Raises:
         InputError: a file cannot be read.
     """
-    states = {}
-    for path in [*files, *map(str, model_files(version))]:
-        try:
-            states[path] = state_of(path)
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-    return states
+    paths = [*files, *map(str, model_files(version))]
+    return dict(zip(paths, in_parallel(_state, paths), strict=True))
+
+
+def _state(path: str) -> FileState:
+    try:
+        return state_of(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
 
 
 class ScoringFolder:

@@ -20,7 +20,8 @@ from ctrpipe.serving.layout import find_version
 from ctrpipe.serving.rows import Scorer
 from ctrpipe.serving.scoring.folder import ScoredPart, ScoringFolder, ScoringPlan, check_kept, score_columns
 from ctrpipe.serving.scoring.part import BINS, ScoreCounts, score_part
-from ctrpipe.transforms.log.files import find_files
+from ctrpipe.transforms.log.files import check_still, find_files
+from ctrpipe.transforms.log.held_objects import held_objects
 from ctrpipe.transforms.log.lines import CHUNK_BYTES
 from ctrpipe.transforms.log.readers import LogReader, plan
 from ctrpipe.transforms.log.spec import LogSpec
@@ -110,7 +111,7 @@ def score(
     options: dict[str, Any] = {"sample_rows": sample_rows, **({"kept": list(kept)} if kept else {})}
     if done := folder.finished(version, files, options):
         return _as_it_was(done, output)
-    with folder.opened():
+    with held_objects(files), folder.opened():
         planned = folder.planned(version, files, options, lambda: plan(files, spec, labels=False, kept=kept))
         todo = [part for part in planned.parts if not folder.is_done(part)]
         rate = _sample_rate(planned, spec, sample_rows)
@@ -118,6 +119,7 @@ def score(
             first_started = _score_by_beam(planned, todo, folder, rate, beam_args, kept)
         else:
             first_started = _score_here(planned, todo, folder, rate, workers, kept)
+        check_still(files)
         seconds = time.monotonic() - first_started
         by_part = [_read_counts(folder, part) for part in planned.parts]
         _check_lines(planned.parts, by_part)

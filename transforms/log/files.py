@@ -22,6 +22,7 @@ from ctrpipe.common.files import by_number
 from ctrpipe.common.printable import excerpt
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log.first_bytes import HEAD_BYTES, compression_of, is_utf8_codec
+from ctrpipe.transforms.log.held_objects import check_held, held_object
 from ctrpipe.transforms.log.lines import CHUNK_BYTES, end_of_rows, whole_lines
 from ctrpipe.transforms.log.queries import is_query, rows_of
 from ctrpipe.transforms.log.recoded import recoded
@@ -204,7 +205,8 @@ def state_of(path: str) -> FileState:
         OSError: the file cannot be read.
     """
     if stores.is_url(path):
-        return FileState(*stores.state_of(path))
+        held = held_object(path)
+        return FileState(held.seen.size, held.seen.tag) if held else FileState(*stores.state_of(path))
     status = os.stat(path)
     return FileState(status.st_size, str(status.st_mtime_ns))
 
@@ -245,6 +247,16 @@ def check_states(ranges: Sequence["Range"], states: Mapping[str, FileState]) -> 
     for part in ranges:
         if states.get(part.path, part.state) != part.state:
             raise changed(part.path)
+
+
+def check_still(files: Sequence[str]) -> None:
+    """Checks that the objects that were read from copies (`held_objects`) are still the same in the store.
+
+    Raises:
+        InputError: one has changed, or the store does not answer.
+    """
+    if found := check_held(files):
+        raise changed(found[0])
 
 
 def changed(path: str) -> InputError:
@@ -319,7 +331,10 @@ def open_stored(path: str, start: int | None = None, stop: int | None = None) ->
     Raises:
         OSError: the file cannot be read.
     """
-    return stores.open_read(path, start, stop) if stores.is_url(path) else open(path, "rb")
+    if not stores.is_url(path):
+        return open(path, "rb")
+    held = held_object(path)
+    return open(held.path, "rb") if held else stores.open_read(path, start, stop)
 
 
 @contextlib.contextmanager

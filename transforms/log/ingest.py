@@ -22,7 +22,7 @@ from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log.batches import LogBatch, Reject
 from ctrpipe.transforms.log.column_types import Mixture
 from ctrpipe.transforms.log.division import Division, find_division, order_bounds, span_of
-from ctrpipe.transforms.log.files import FileState, NumberedRange, Range, check_states, numbered
+from ctrpipe.transforms.log.files import FileState, NumberedRange, Range, check_states, check_still, numbered
 from ctrpipe.transforms.log.ordering import Value
 from ctrpipe.transforms.log.payload import (
     PayloadWriter,
@@ -123,6 +123,7 @@ def ingest(
             progress=lambda done: progress(f"{done:,} of {len(ranges):,} parts of the log read"),
             judge=lambda read: _stop_early(spec, ranges, read, dead_letter),
         )
+        check_still(files)
         rejected, reasons = _write_dead_letters(spec, ranges, results, dead_letter)
         _check_mixture(results)
         pieces = _move_to_splits(spec, results, split_folders)
