@@ -136,8 +136,8 @@ def test_slots_have_the_weights_of_their_values(tmp_path, pooling, weights):
 
 
 def test_a_request_with_an_odd_weight_is_answered(tmp_path):
-    """A suffix that is not a weight belongs to the name, which is then unknown. A weight beyond the training range is its
-    end, which its own width widens on each side: 0.5 to 2 becomes -1 to 3.5.
+    """A suffix that is not a weight belongs to the name, which is then unknown. A weight beyond the training range is
+    its end, which its own width widens on each side: 0.5 to 2 becomes -1 to 3.5.
     """
     counter = LogCounter.of_log(spec())
     for part in (b"t1:.5", b"t1:2|t1"):
