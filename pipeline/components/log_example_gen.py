@@ -16,7 +16,7 @@ from ctrpipe.common.processes import Workers
 from ctrpipe.common.progress import announce, throttled_announce
 from ctrpipe.pipeline.components.settings import StageSettings
 from ctrpipe.transforms.log.described_files import read_states
-from ctrpipe.transforms.log.ingest import described_splits, ingest
+from ctrpipe.transforms.log.ingest import described_splits, few_of_a_class, ingest
 from ctrpipe.transforms.log.read_ahead import take
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.split import SPLITS
@@ -71,7 +71,10 @@ def LogExampleGen(
     if result is None:
         workers_given = Workers.from_json(workers)
         result = ingest(*read, folders, given.dead_letter, workers_given, throttled_announce(), states)
-    for line in described_splits(given.spec.data.split, result):
+    for line in (
+        *described_splits(given.spec.data.split, result),
+        *few_of_a_class(given.spec.label_columns[0], result),
+    ):
         announce(line)
     for column, count in result.rates.items():
         advice = "" if given.spec.data.weight else "; data.weight takes the column of impressions"

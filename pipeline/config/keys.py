@@ -32,8 +32,8 @@ class UnknownKeyError(InputError):
 def nearest_key(key: str, model: str | None = None) -> str | None:
     """Returns the known configuration key most similar to an unknown one; None if there is none.
 
-    Tries in this order: a very similar name in the same section, the same name in another section, a similar name in
-    the same section, a similar name in any section.
+    Tries in this order: a very similar name in the same section, a name there with which the unknown one begins, the
+    same name in another section, a similar name in the same section, a similar name in any section.
 
     Args:
         key: The unknown key, dotted.
@@ -48,6 +48,7 @@ def nearest_key(key: str, model: str | None = None) -> str | None:
     beside = [other for other in known if other.rpartition(".")[0] == section] if section else []
     return (
         _shortest(beside, _like(name, beside, _VERY_ALIKE))
+        or _shortest(beside, [_last(other) for other in beside if name.startswith(_last(other))])
         or _shortest(known, [name])
         or _shortest(beside, _like(name, beside, ALIKE))
         or _shortest(known, _like(name, known, ALIKE))

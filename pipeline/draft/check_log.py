@@ -21,6 +21,7 @@ from ctrpipe.pipeline.config.groups import GroupedRows, check_pairs
 from ctrpipe.pipeline.config.model import Model
 from ctrpipe.pipeline.config.model_table import read_reference
 from ctrpipe.transforms.kddcup2012 import is_kddcup2012
+from ctrpipe.transforms.log.dated_names import dated_names
 from ctrpipe.transforms.log.described_files import describe_files, same_contents
 from ctrpipe.transforms.log.division import find_ordering
 from ctrpipe.transforms.log.epochs import eight_digits
@@ -28,7 +29,14 @@ from ctrpipe.transforms.log.files import find_files, size_of
 from ctrpipe.transforms.log.footers import footers
 from ctrpipe.transforms.log.groups import group_numbers
 from ctrpipe.transforms.log.held_objects import held_objects
-from ctrpipe.transforms.log.ingest import IngestResult, check_weights, described_splits, kind_of_reject
+from ctrpipe.transforms.log.ingest import (
+    IngestResult,
+    check_present,
+    check_weights,
+    described_splits,
+    few_of_a_class,
+    kind_of_reject,
+)
 from ctrpipe.transforms.log.kinds.kind import Seen
 from ctrpipe.transforms.log.pretrained_table import pretrained_tables, read_table
 from ctrpipe.transforms.log.readers import LogReader
@@ -183,6 +191,8 @@ def _check_files(config: RunConfig, patterns: Sequence[str], findings: Findings,
             _check_rows(config, reader, files, findings)
             if is_whole_log:
                 findings.notes += [*_same_files(files), *footers(config.data, files)]
+                if config.data.split.by == "order":
+                    findings.notes += dated_names(files)
                 if findings.rows or not findings.rejected:  # a log of malformed rows alone has no splits
                     _check_splits(config, files, findings)
         except InputError as error:
@@ -321,9 +331,13 @@ def _check_splits(config: RunConfig, files: Sequence[str], findings: Findings) -
                 batches = rows.to_batches()
                 _collect(findings, "", lambda name=name, batches=batches: check_weights(config.log_spec, name, batches))  # type: ignore[misc]
         _collect(findings, "", lambda: _check_pairs(config, rows_by_split))
+        if (train := rows_by_split.get("train")) and not any("missing in" in error for error in findings.errors):
+            present = {name: len(train) - train[name].null_count for name in config.feature_columns}
+            _collect(findings, "", lambda: check_present(present, len(train)))
         hashed = {name: hash_rows(config, rows.to_batches()) for name, rows in rows_by_split.items()}
         of_splits = [*of_all_splits(config.log_spec, rows_by_split), *repeats(hashed)]
         findings.notes += [f"Column: {each.column}, {each.split} rows: {each.text}" for each in of_splits]
+    findings.notes += few_of_a_class(config.label_columns[0], counted)
     for name, rows in counted.rows.items():
         if not rows:
             findings.errors.append(f"data.split: the {name} split has no rows{_ends(counted, config.data.split)}")

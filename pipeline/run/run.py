@@ -30,6 +30,7 @@ from ctrpipe.pipeline.run.next_steps import write_request
 from ctrpipe.pipeline.run.results import finish
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.training.text_encoder import with_encoder
+from ctrpipe.transforms.log.dated_names import dated_names
 from ctrpipe.transforms.log.described_files import describe_files, described, same_contents
 from ctrpipe.transforms.log.files import RANGE_BYTES, find_files, size_of
 from ctrpipe.transforms.log.footers import footers
@@ -135,7 +136,8 @@ def _run_pipeline(
     start_phase("loading TensorFlow")
     load_tensorflow()
     data = description.result()
-    for line in (*same_contents(data), *footers(config.data, files)):
+    in_order = dated_names(files) if config.data.split.by == "order" else ()
+    for line in (*same_contents(data), *footers(config.data, files), *in_order):
         announce(line)
     start_phase("checks")
     _build_models(config)

@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from ctrpipe.transforms.log.shared_labels import shared_labels
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.strange_times import strange_times
 from ctrpipe.transforms.log.units import changed_units, find_change
@@ -123,3 +124,21 @@ def test_times_with_and_without_a_zone_in_one_column_are_named():
     [found] = strange_times(spec_of(), divided(**columns, other=pa.array(mixed, pa.binary())))
     assert (found.column, found.split) == ("other", "all")
     assert found.text.startswith("500 of its times have no zone and 1,500 have one")
+
+
+@pytest.mark.parametrize(("agreeing", "told"), [(1.0, True), (0.6, False)])
+def test_rows_of_a_session_that_a_split_parts_are_named_where_they_share_their_label(agreeing: float, told: bool):
+    """Each session has three rows, which chance puts into the splits."""
+    sessions = RANDOM.permutation(np.arange(3 * ROWS) // 3)
+    of_session = RANDOM.random(ROWS) < 0.3
+    label = np.where(RANDOM.random(3 * ROWS) < agreeing, of_session[sessions], RANDOM.random(3 * ROWS) < 0.3)
+    rows = pa.table({"click": pa.array(label, pa.float32()), "session": [str(one).encode() for one in sessions]})
+    spec = LogSpec.model_validate(
+        {
+            "data": {"format": "csv", "header": True, "labels": {"ctr": "click"}, "split": {"by": "hash"}},
+            "features": [{"kind": "categorical", "columns": ["session"]}],
+        }
+    )
+    parts = {"train": rows.slice(0, 4 * ROWS // 2), "test": rows.slice(4 * ROWS // 2)}
+    found = [each.text for each in shared_labels(spec, parts)]
+    assert ["split by: group, column: session" in text for text in found] == [True] * told

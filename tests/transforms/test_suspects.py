@@ -308,3 +308,39 @@ def test_codes_and_other_words_do_not_look_alike(spelt):
 
 def test_a_rare_spelling_is_not_said():
     assert found(texts(np.where(np.arange(ROWS) < 8, "Rome ", np.where(FREE < 0.5, "Rome", "other")))) == []
+
+
+def test_rare_twins_are_said_together() -> None:
+    """Each of 400 postcodes is in 0.25% of the rows, and half of the rows lack its zeros."""
+    codes = RANDOM.integers(0, 400, ROWS)
+    written = [f"{code:05d}" if row % 2 else str(code) for row, code in enumerate(codes)]
+    [text] = found(texts(written))
+    assert "differ in leading zeros alone" in text and "more like them" in text
+    assert not found(texts([f"{code:05d}" for code in codes])) and not found(texts(["007", "07x", "7y"] * 1000))
+
+
+def test_the_label_with_noise_is_named() -> None:
+    noisy = CLICK ^ (RANDOM.random(ROWS) < 0.03)
+    assert found(texts(noisy.astype(int)))[0].startswith(ALONE)
+
+
+def test_rounded_ids_and_words_beside_missing_values_are_named() -> None:
+    ids = [f"1.{row % 50:02d}E+11" for row in range(ROWS)]
+    assert "as 1.00E+11, in 100.0% of the rows" in found(texts(ids))[0]
+    words = np.array(["a", "b", "NULL", r"\N"])[RANDOM.integers(0, 4, ROWS)]
+    [text] = found(texts(words))
+    assert "data.missing_values" in text and ("'NULL'" in text or r"'\\N'" in text)
+    assert found(texts(np.where(words == "NULL", "NULL", "a"), words != "b"))
+    assert not found(texts(np.where(words == "NULL", "NULL", "a")))  # one way alone may be a value
+
+
+def test_an_expression_without_numbers_is_named() -> None:
+    derived = {"e": {"kind": "expression", "of": "x / zero"}}
+    features = [{"kind": "numeric", "columns": ["x", "e"], "transform": "standardize"}]
+    data = {"format": "csv", "header": True, "labels": {"ctr": "click"}}
+    spec = LogSpec.model_validate({"data": data, "features": features, "derived": derived})
+    for share, told in ((0.9, True), (0.3, False)):
+        zero = np.where(FREE < share, 0, 1)
+        rows = pa.table({"click": numbers(CLICK), "x": numbers(1 + FREE), "zero": numbers(zero)})
+        texts_found = [each.text for each in suspects(spec, rows) if each.column == "e"]
+        assert [text.startswith("x / zero has no finite number in 90%") for text in texts_found] == [True] * told

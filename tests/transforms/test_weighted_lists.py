@@ -15,6 +15,7 @@ from ctrpipe.transforms.features.analyzers import LogCounter
 from ctrpipe.transforms.features.learned import Learned
 from ctrpipe.transforms.features.preprocessing import layout, preprocessing_fn
 from ctrpipe.transforms.features.slots import tensor_slices
+from ctrpipe.transforms.features.transform import _beyond
 from ctrpipe.transforms.log.kinds.guess import ColumnSample
 from ctrpipe.transforms.log.kinds.multivalent import Multivalent
 from ctrpipe.transforms.log.readers import LogReader
@@ -135,15 +136,26 @@ def test_slots_have_the_weights_of_their_values(tmp_path, pooling, weights):
 
 
 def test_a_request_with_an_odd_weight_is_answered(tmp_path):
-    """A suffix that is not a weight belongs to the name, which is then unknown; a huge weight stays finite."""
+    """A suffix that is not a weight belongs to the name, which is then unknown. A weight beyond the training range is
+    its end, which its own width widens on each side: 0.5 to 2 becomes -1 to 3.5.
+    """
     counter = LogCounter.of_log(spec())
-    counter.add({"tags": pa.array([b"t1:1"], pa.binary())})
+    for part in (b"t1:.5", b"t1:2|t1"):
+        counter.add({"tags": pa.array([part, None], pa.binary()).dictionary_encode()})
     learned = Learned(spec(), counter.summary(), tmp_path)
-    texts = ["t1:x", "t1:inf|t1:1e30", "t1:-1e30", "t1:1e400"]
-    found = preprocessing_fn({"tags": tf.constant(texts), "click": tf.zeros(4)}, learned)
-    assert found["ids"].numpy()[:, 0].tolist() == [1, 1, 3, 3]
+    assert learned.limits()["tags"].tolist() == [-1, 3.5]
+    texts = ["t1:x", "t1:inf|t1:1e30", "t1:-1e30", "t1:1e400", "t1:-Infinity", "t1:3|t1"]
+    found = preprocessing_fn({"tags": tf.constant(texts), "click": tf.zeros(len(texts))}, learned)
+    assert found["ids"].numpy()[:, 0].tolist() == [1, 3, 3, 3, 3, 3]
     weights = found[SLOT_WEIGHTS].numpy()
-    assert weights[:, 0].tolist() == [1, 1, -1e6, 1e6] and weights[1, 1] == 1e6
+    assert weights[:, 0].tolist() == [1, 3.5, -1, 3.5, -1, 3] and weights[[1, 5], 1].tolist() == [3.5, 1]
+
+
+def test_an_infinite_weight_is_scored_and_counted_as_clipped(tmp_path):
+    (tmp_path / "log.csv").write_text("click,tags\n" + "".join(f"1,{text}\n" for text in ("t1:inf", "t1:1e99", "t2:1")))
+    (batch,) = LogReader(spec(), labels=False).read(str(tmp_path / "log.csv"))
+    assert batch.rows["tags"].to_pylist() == [b"t1:inf", b"t1:1e99", b"t2:1"] and not batch.rejects
+    assert _beyond({"tags": batch.rows["tags"]}, {"tags": [-1, 3.5]}, spec()) == {"tags": 2}
 
 
 def test_both_separators_must_differ():

@@ -23,7 +23,7 @@ from ctrpipe.transforms.log.payload import read_payload
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.times import EightDigits
 from ctrpipe.transforms.log.vectors import is_vector, vector_array
-from ctrpipe.transforms.log.weighted import without_weights
+from ctrpipe.transforms.log.weighted import weights_of, without_weights
 
 # Bound on the error of a quantile's rank, as a share of the rows; measured errors are 40 times smaller.
 QUANTILE_ERROR = 1e-3
@@ -293,9 +293,16 @@ class LogCounter:
             documents.add(batch.counts)
             self._document_rows[column] += batch.rows
         for column, numbers in self._numbers.items():
-            numbers.add(rows[column])
+            numbers.add(self._measured(column, rows[column]))
         for column, digits in self._eight_digits.items():
             self._eight_digits[column] = digits | eight_digits(rows[column])
+
+    def _measured(self, column: str, values: pa.Array) -> pa.Array:
+        """Returns a column's numbers, or the weights of its different lists: their range alone is used."""
+        if column not in self._weights:
+            return values
+        weights, _ = weights_of(pc.unique(values), self._separators[column] or "", self._weights[column])
+        return pa.array(weights)
 
     def include(self, summary: LogSummary) -> None:
         """Adds rows that are already summarised."""

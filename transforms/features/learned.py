@@ -96,13 +96,14 @@ class Learned:
         """Returns the numbers of each measured column's transform, float64 [numbers].
 
         For a column of times it is [1]: 1 if times of eight digits are YYYYMMDD, 0 if they are YYMMDDHH. For a label of
-        numbers it is [2]: `center` and `scale` of NumberTask.
+        numbers it is [2]: `center` and `scale` of NumberTask. For lists with weights it is [2]: the result of `limits`.
 
         Raises:
             InputError: the training rows do not tell which of the two they are, or have no label of a task of numbers.
         """
         features, former = self.spec.feature_by_column, self.former.numbers
         dates = {name: self.summary.eight_digits.get(name, EightDigits()) for name in self.spec.columns_of("time")}
+        weighted = [name for name in self.spec.measured_columns if features[name].weight_separator]
         return (
             {name: np.array([float(digits.are_dates(name))]) for name, digits in dates.items()}
             | {
@@ -110,7 +111,9 @@ class Learned:
                 if name in former
                 else transform_of(features[name], self.spec).numbers(self.summary.numbers[name])
                 for name in self.spec.measured_columns
+                if name not in weighted
             }
+            | {name: limits for name, limits in self.limits().items() if name in weighted}
             | {
                 name: former[name] if name in former else _of_label(name, predicts, self.summary.numbers[name])
                 for name, predicts in self.spec.data.number_columns.items()

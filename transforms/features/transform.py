@@ -36,6 +36,7 @@ from ctrpipe.transforms.log.raw_arrays import number_array
 from ctrpipe.transforms.log.schema import raw_schema
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.vectors import is_vector, vector_array
+from ctrpipe.transforms.log.weighted import weights_of
 
 if TYPE_CHECKING:
     from ctrpipe.transforms.features.learned import Former
@@ -303,7 +304,7 @@ class _TransformPart:
         for rows in read_payload([part.source], as_dictionaries=True):
             read += rows.num_rows
             columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-            clipped += _beyond(with_derived(columns, list(limits), spec), limits)
+            clipped += _beyond(with_derived(columns, list(limits), spec), limits, spec)
             if is_sampled(spec, part.split):
                 rows = sample_negatives(rows, spec, draws)
             if random is not None:
@@ -322,10 +323,17 @@ class _TransformPart:
         return _PackedPart(read, len(labels), int(np.nansum(labels)), clipped)
 
 
-def _beyond(rows: Mapping[str, pa.Array], limits: Mapping[str, Sequence[float]]) -> Counter[str]:
-    """Returns in how many rows a number lies beyond the limits of its column, without zeros."""
+def _beyond(rows: Mapping[str, pa.Array], limits: Mapping[str, Sequence[float]], spec: LogSpec) -> Counter[str]:
+    """Returns in how many rows a number, or the weight of an element, lies beyond the limits of its column, without
+    zeros.
+    """
     counts = {}
     for name, (low, high) in limits.items():
+        feature = spec.feature_by_column[name]
+        if feature.weight_separator:
+            weights, places = weights_of(rows[name], feature.list_separator or "", feature.weight_separator)
+            counts[name] = len(np.unique(places[(weights < low) | (weights > high)]))
+            continue
         numbers = vector_array(rows[name]) if is_vector(rows[name].type) else number_array(rows[name])[:, None]
         counts[name] = int(((numbers < low) | (numbers > high)).any(axis=1).sum())
     return Counter({name: count for name, count in counts.items() if count})

@@ -80,7 +80,8 @@ class RowChecks:
         self._aligned = [feature.columns for feature in spec.features if features and feature.are_aligned]
         self._lists_of_weights = [made.aligned for made in spec.derived.values() if features and made.aligned]
         decimal = spec.data.decimal
-        self._written = text_numbers(spec, infinite=not labels)
+        self._infinite = not labels
+        self._written = text_numbers(spec, self._infinite)
         self._times = spec.time_formats
         self._whole = set(spec.whole_number_columns)
         words = USUAL_MISSING if spec.data.missing_values is None else sorted(spellings(spec.data.missing_values))
@@ -198,7 +199,7 @@ class RowChecks:
             values = from_brackets(values, self._separators[name], name, faults)
         if name in self._weights:
             between = (self._separators[name], self._weights[name])
-            return to_weighted(values, name, faults, between, name in self._whole)
+            return to_weighted(values, name, faults, between, name in self._whole, self._infinite)
         if name not in self._whole:
             return values
         return whole_numbers(values, self._separators.get(name), self._within.get(name))

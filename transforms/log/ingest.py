@@ -42,6 +42,7 @@ DEAD_LETTERS = "rejects.jsonl"
 DEAD_LETTERS_KEPT = 100_000
 EARLY_STOP_FACTOR = 2.0  # reading stops early above this multiple of data.max_bad_row_rate
 SCRATCH = ".unfinished"
+FEWEST_TO_JUDGE = 10  # rows of a class of a split: with fewer the standard error of an AUC is a tenth
 COPY_SECONDS = 2.5e-6  # time to copy a row in one process, measured on Criteo's 39 columns
 _UNSPLIT = "log"
 _LEAST_OTHERS = 2.0**-20  # of the largest weight, that all others together are: less is lost in sums of 32 bits
@@ -78,6 +79,23 @@ def described_splits(split: Split, result: IngestResult) -> Iterator[str]:
     for name, rows in result.rows.items():
         ends = " to ".join(dict.fromkeys(result.spans.get(name, [])))
         yield f"Split by {split.by}: {name} {rows:,} rows{f', {ends}' if ends else ''}"
+
+
+def few_of_a_class(label: str, result: IngestResult) -> Iterator[str]:
+    """Yields a line for each split to judge by that has too few rows of one class for its metrics to say anything.
+
+    Args:
+        label: The primary label's column.
+        result: The counts of the splits.
+    """
+    for name in ("validation", "test"):
+        rows, clicks = result.rows[name], result.positives[name]
+        value, rarer = (1, clicks) if 2 * clicks <= rows else (0, rows - clicks)
+        if 0 < rarer < FEWEST_TO_JUDGE:
+            yield (
+                f"{label} is {value} in {rarer} of {rows:,} {name} rows alone: an AUC of so few is mostly chance; give "
+                "more data or a larger share"
+            )
 
 
 def ingest(
@@ -443,10 +461,19 @@ def _check_splits(
                 f"{label} is {only} in all {known} {name} rows; a model needs both classes: "
                 "check the label column, give more data or change data.split"
             )
-    absent = [column for column, count in present.items() if not count]
-    if absent:
+    check_present(present, result.rows["train"])
+
+
+def check_present(present: Mapping[str, int], rows: int) -> None:
+    """Raises InputError if a feature is missing in all training rows.
+
+    Args:
+        present: The number of training rows with a value, by feature column.
+        rows: The number of training rows.
+    """
+    if absent := [column for column, count in present.items() if rows and not count]:
         raise InputError(
-            f"Always missing in all {result.rows['train']} training rows: {', '.join(absent)}; "
+            f"Always missing in all {rows} training rows: {', '.join(absent)}; "
             "remove it from features, or check the order of data.columns"
         )
 

@@ -4,6 +4,8 @@ import unicodedata
 from collections.abc import Callable, Mapping
 
 LEAST_SHARE = 0.005  # of the rows that each of the two has: rarer ones move nothing
+LEAST_TOGETHER = 0.05  # of the rows that have another writing of a value, of rare values together
+MOST_ALIKE = 20_000  # values that are compared, the most frequent ones
 _FEWEST_LETTERS = 3  # of a word; shorter codes, as a and A, may be two
 _INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff"
 
@@ -16,10 +18,19 @@ def _composed(text: str) -> str:
     return unicodedata.normalize("NFC", _without_blanks(text))
 
 
+def _in_one_case(text: str) -> str:
+    return _composed(text).casefold() if sum(map(str.isalpha, text)) >= _FEWEST_LETTERS else text
+
+
+def _without_zeros(text: str) -> str:
+    return text.lstrip("0") or "0" if text.isdecimal() else text
+
+
 _WAYS: tuple[tuple[str, Callable[[str], str]], ...] = (
     ("blanks", _without_blanks),
     ("how Unicode composes an accent (NFC, NFD)", _composed),
-    ("upper and lower case", lambda text: _composed(text).casefold()),
+    ("upper and lower case", _in_one_case),
+    ("leading zeros", _without_zeros),
 )
 
 
@@ -30,19 +41,21 @@ def look_alikes(counts: Mapping[str, int], rows: int) -> str:
         counts: The number of rows with each value.
         rows: The number of all rows.
     """
-    frequent = sorted((text for text, count in counts.items() if count >= LEAST_SHARE * rows), key=lambda x: -counts[x])
+    texts = sorted(counts, key=lambda x: -counts[x])
     for way, plain in _WAYS:
         known: dict[str, str] = {}
-        for text in frequent:
-            is_short = sum(map(str.isalpha, text)) < _FEWEST_LETTERS
-            if is_short and way == _WAYS[-1][0]:
-                continue
-            first = known.setdefault(plain(text), text)
-            if first != text:
-                shares = " and ".join(f"{counts[each] / rows:.1%}" for each in (first, text))
-                shown = ascii if plain is _composed else repr  # of two that look the same
-                return (
-                    f"{shown(first)} and {shown(text)}, in {shares} of the rows, are two categories that differ in "
-                    f"{way} alone: write them alike in the log and in requests"
-                )
+        pairs = [(first, text) for text in texts if (first := known.setdefault(plain(text), text)) != text]
+        if not pairs:
+            continue
+        first, text = pairs[0]
+        together = sum(counts[other] for _, other in pairs)
+        if counts[text] < LEAST_SHARE * rows and together < LEAST_TOGETHER * rows:
+            continue
+        shares = " and ".join(f"{counts[each] / rows:.1%}" for each in (first, text))
+        shown = ascii if plain is _composed else repr  # of two that look the same
+        others = f", and {len(pairs) - 1:,} more like them" if counts[text] < LEAST_SHARE * rows else ""
+        return (
+            f"{shown(first)} and {shown(text)}, in {shares} of the rows{others}, are two categories that differ in "
+            f"{way} alone: write them alike in the log and in requests"
+        )
     return ""

@@ -20,15 +20,19 @@ from ctrpipe.transforms.log.keyed_leaks import OWN_RATES, keyed_leaks
 from ctrpipe.transforms.log.kinds.kind import Kind
 from ctrpipe.transforms.log.kinds.multivalent import weighted_pair
 from ctrpipe.transforms.log.late_ends import rows_without_clicks
-from ctrpipe.transforms.log.look_alikes import LEAST_SHARE as LEAST_SHARE_ALIKE
-from ctrpipe.transforms.log.look_alikes import look_alikes
 from ctrpipe.transforms.log.own_items import held_items
 from ctrpipe.transforms.log.own_rates import LEAST_KEYS, are_own_rates
 from ctrpipe.transforms.log.payload import payload_rows, take_rows
 from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.strange_values import (
+    alike_categories,
+    expressions_without_numbers,
+    rounded_ids,
+    words_for_missing,
+)
 
 ALONE = "its values alone give the label away"  # how the strongest finding begins
-MOST_AUC = 0.98  # of a column alone: those of real logs are far below
+MOST_AUC = 0.95  # of a column alone: those of real logs are far below, and a label with 5% of noise is not
 LEAST_ROWS = 30  # of the rarer class, before anything is said of a column and the label
 LEAST_SHARE = 0.05  # of the rarer class: a value that is less frequent cannot carry a model
 CHANCE = 1e-6  # a finding is less likely by chance
@@ -83,8 +87,10 @@ def suspects(spec: LogSpec, rows: pa.Table) -> Iterator[Suspect]:
             yield Suspect(column, "train", text)
         if feature.is_single and (text := _fractions(values)):
             yield Suspect(column, "train", text)
-        if feature.is_single and feature.has_vocabulary(column) and (text := _look_alikes(values)):
-            yield Suspect(column, "train", text)
+        if feature.is_single and feature.has_vocabulary(column):
+            for finds in (alike_categories, rounded_ids, words_for_missing):
+                if text := finds(values):
+                    yield Suspect(column, "train", text)
         if feature.scale and (text := _stretched(values.numbers, feature.scale)):
             yield Suspect(column, "train", text)
         if text := _holds_own_item(feature, column, rows, labels):
@@ -94,6 +100,8 @@ def suspects(spec: LogSpec, rows: pa.Table) -> Iterator[Suspect]:
                 text = f"its elements seem to have weights, as {pair!r}: each pair counts as a value of its own"
                 sign = ":" if ":" in pair else "="
                 yield Suspect(column, "train", f"{text}; set weights: '{sign}' of kind: multivalent, or remove them")
+    for name, text in expressions_without_numbers(spec, rows):
+        yield Suspect(name, "train", text)
     keys = [name for name in columns if spec.inputs[name].is_single]
     for task, label in labels.items():
         rest = {name: values for name, values in columns.items() if name not in leaks}
@@ -155,18 +163,6 @@ def late_ends(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspect]:
                     f"0 in the last {count:,} of {table.num_rows:,} rows, which is no chance: their clicks may not "
                     "have arrived yet; leave out rows that are younger than a click may be late",
                 )
-
-
-def _look_alikes(values: Values) -> str:
-    """Returns two categories of a column that a reader takes for one value; "" if there are none."""
-    counts = np.bincount(values.codes, minlength=len(values.texts) + 1)[1:]
-    frequent = np.flatnonzero(counts >= LEAST_SHARE_ALIKE * len(values.codes))
-    texts = [_shown_text(text) for text in values.texts.take(pa.array(frequent)).to_pylist()]
-    return look_alikes(dict(zip(texts, counts[frequent].tolist(), strict=True)), len(values.codes))
-
-
-def _shown_text(text: bytes | str) -> str:
-    return text.decode("utf-8", "replace") if isinstance(text, bytes) else text
 
 
 def gives_away(values: pa.ChunkedArray, label: np.ndarray) -> str:

@@ -12,23 +12,47 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ctrpipe.common.printable import excerpt
-from ctrpipe.transforms.log.payload import plain
+from ctrpipe.transforms.log.payload import decoded, plain
 from ctrpipe.transforms.log.values import TextNumbers, as_binary, is_list, to_floats
 from ctrpipe.transforms.log.whole_numbers import WHOLE_NUMBER, WHOLE_PART
 from ctrpipe.transforms.log.words import NUMBER_PATTERN
 
 LARGEST = 1e6  # weight; a larger one makes an arithmetic overflow
 _TEXT = "(?s)"  # the point is any character, a line break too
+_INFINITE = r"[+-]?(?i:inf(?:inity)?)"
 
 
-def weight_pattern(separator: str) -> str:
-    """Returns the pattern of an element with a weight, in RE2: the groups are its name and its weight."""
-    return rf"{_TEXT}^(.*){re.escape(separator)}({NUMBER_PATTERN})$"
+def weight_pattern(separator: str, infinite: bool = True) -> str:
+    """Returns the pattern of an element with a weight, in RE2: the groups are its name and its weight.
+
+    Args:
+        separator: What stands between both.
+        infinite: Whether a weight may be infinite. A request with one is answered; in a log its row is malformed.
+    """
+    weight = rf"{NUMBER_PATTERN}|{_INFINITE}" if infinite else NUMBER_PATTERN
+    return rf"{_TEXT}^(.*){re.escape(separator)}({weight})$"
 
 
 def without_weights(elements: pa.Array, separator: str) -> pa.Array:
     """Returns the names of binary elements."""
     return pc.replace_substring_regex(elements, weight_pattern(separator), r"\1")
+
+
+def weights_of(lists: pa.Array, between: str, before: str) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the weights of all elements of lists, float64 [E], and the place of each one's list, int64 [E].
+
+    Args:
+        lists: The lists, binary or a dictionary of it, as the payload has them.
+        between, before: What stands between two elements, and between an element and its weight.
+    """
+    split = pc.split_pattern(decoded(lists).cast(pa.binary()).fill_null(b""), between)
+    elements, places = pc.list_flatten(split), pc.list_parent_indices(split).to_numpy()
+    is_weighted = pc.match_substring_regex(elements, weight_pattern(before))
+    texts = pc.replace_substring_regex(elements, weight_pattern(before), r"\2")
+    texts = pc.if_else(is_weighted, texts, pa.scalar(b"1", texts.type)).cast(pa.string())
+    weights = np.clip(texts.cast(pa.float64()).to_numpy(zero_copy_only=False), -LARGEST, LARGEST)
+    is_element = np.asarray(pc.greater(pc.binary_length(elements), 0))
+    return weights[is_element], places[is_element]
 
 
 def names_alone(texts: Iterable[str], between: str, before: str) -> list[str]:
@@ -73,7 +97,12 @@ def pairs_as_lists(values: pa.Array, separator: str, name: str, path: str) -> pa
 
 
 def to_weighted(
-    values: pa.Array, name: str, faults: dict[int, str], separators: tuple[str, str], is_whole: bool
+    values: pa.Array,
+    name: str,
+    faults: dict[int, str],
+    separators: tuple[str, str],
+    is_whole: bool,
+    infinite: bool = False,
 ) -> pa.Array:
     """Returns lists, binary, with plain names, and adds rows with a weight that is no finite number to `faults`.
 
@@ -83,25 +112,27 @@ def to_weighted(
         faults: The reasons of malformed rows.
         separators: What stands between two elements, and between an element and its weight.
         is_whole: Whether the name 123.0 is the same value as 123.
+        infinite: Whether a weight may be infinite, as in rows to score.
     """
     between, before = separators
     lists = pc.split_pattern(values.fill_null(b""), between)
     elements = lists.values
     parents = pc.list_parent_indices(lists).to_numpy()
     weighs = pc.match_substring(elements, before).to_numpy(zero_copy_only=False)
-    is_good = pc.match_substring_regex(elements, weight_pattern(before)).to_numpy(zero_copy_only=False)
+    pattern = weight_pattern(before, infinite)
+    is_good = pc.match_substring_regex(elements, pattern).to_numpy(zero_copy_only=False)
     for place in np.flatnonzero(weighs & ~is_good).tolist():
         shown = excerpt(elements[place].as_py())
         faults.setdefault(int(parents[place]), f"{name}: '{shown}' has no finite number as its weight after '{before}'")
     good = pa.array(np.flatnonzero(is_good))
-    weights = pc.replace_substring_regex(elements.take(good), weight_pattern(before), r"\2")
+    weights = pc.replace_substring_regex(elements.take(good), pattern, r"\2")
     wrong: dict[int, str] = {}
-    to_floats(weights, name, wrong, TextNumbers())
+    to_floats(weights, name, wrong, TextNumbers(infinite=infinite))
     for place, fault in wrong.items():
         faults.setdefault(int(parents[good[place].as_py()]), fault)
     if is_whole:
         plain = pc.replace_substring_regex(elements, WHOLE_NUMBER, WHOLE_PART)
-        weighted = rf"{WHOLE_NUMBER.removesuffix('$')}({re.escape(before)}{NUMBER_PATTERN})$"
+        weighted = rf"{WHOLE_NUMBER.removesuffix('$')}({re.escape(before)}(?:{NUMBER_PATTERN}|{_INFINITE}))$"
         elements = pc.replace_substring_regex(plain, weighted, rf"{WHOLE_PART}\3")
     joined = pc.binary_join(pa.ListArray.from_arrays(lists.offsets, elements), between.encode())
     empty = pc.equal(pc.binary_length(joined), 0)

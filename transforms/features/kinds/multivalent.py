@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from ctrpipe.models.base.feature_map import SLOT_WEIGHTS
@@ -33,7 +35,9 @@ class MultivalentTransform(VocabularyTransform[Multivalent]):
         if not self.feature.is_weighted:
             ids = [self._ids(column, self._split(values), vocabularies) for column, values in columns.items()]
             return {"ids": tf.concat(ids, axis=1)}
-        parts = [self._weighted_ids(column, values, vocabularies) for column, values in columns.items()]
+        parts = [
+            self._weighted_ids(column, values, numbers.get(column), vocabularies) for column, values in columns.items()
+        ]
         ids, weights = (tf.concat(each, axis=1) for each in zip(*parts, strict=True))
         return {"ids": ids, SLOT_WEIGHTS: weights}
 
@@ -50,10 +54,14 @@ class MultivalentTransform(VocabularyTransform[Multivalent]):
         first = tf.where(local[:, :1] < 0, constant(MISSING), local[:, :1])
         return tf.concat([first, local[:, 1:]], axis=1)
 
-    def _weighted_ids(self, column: str, values: tf.Tensor, vocabularies: Vocabularies) -> tuple[tf.Tensor, tf.Tensor]:
+    def _weighted_ids(
+        self, column: str, values: tf.Tensor, limits: npt.NDArray[np.float64] | None, vocabularies: Vocabularies
+    ) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns `_ids` and the weights of the slots, [N, slots]: 0 for padding, 1 for MISSING before the pooling."""
         split = self._split(values)
         names, weights = self._parted(split.flat_values)
+        if limits is not None:
+            weights = tf.clip_by_value(weights, *limits.tolist())
         ids = self._ids(column, split.with_flat_values(names), vocabularies)
         of_slots = split.with_flat_values(weights).to_tensor(0.0, shape=[None, self.feature.max_length])
         of_slots = tf.where(ids < 0, 0.0, tf.where(tf.equal(ids, constant(MISSING)), 1.0, of_slots))

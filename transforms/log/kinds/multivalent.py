@@ -46,8 +46,8 @@ class Multivalent(WithVocabulary):
     """
     weights: str | None = pydantic.Field(None, min_length=1, examples=[":"])
     """What stands between a value and its weight, where it occurs last in the value. A value without it has the weight
-    1, and a row with a weight that is no finite number is malformed. Weights beyond 1e6 count as 1e6. null: values have
-    no weights.
+    1, and a row with a weight that is no finite number is malformed. A weight is first clipped to 1e6 and to the range
+    of the training rows' weights, widened on each side by its own width, as numbers are. null: values have no weights.
     """
 
     @pydantic.model_validator(mode="after")
@@ -63,6 +63,10 @@ class Multivalent(WithVocabulary):
     @property
     def is_weighted(self) -> bool:
         return self.weights is not None or self.pooling == "mean"  # a mean is a sum with weights
+
+    @property
+    def measured(self) -> Literal["nothing", "moments"]:
+        return "nothing" if self.weights is None else "moments"
 
     @property
     def in_brackets(self) -> bool:

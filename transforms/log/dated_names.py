@@ -1,0 +1,77 @@
+"""Finds files whose names hold dates that they are not in the order of, such as `log_apr.csv` before `log_jan.csv`.
+
+Numbers in names count as numbers, so 2026-05-28 and 20260528 are in order by themselves. Names of months and dates that
+begin with the day are not.
+"""
+
+import itertools
+import pathlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+Date: TypeAlias = tuple[int, int, int]  # year, month and day; 0 where the name has none
+
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_LONG = "uary|ruary|ch|il|e|y|ust|tember|t|ober|ember"
+_MONTH = re.compile(rf"(?<![a-z])({'|'.join(_MONTHS)})(?:{_LONG})?(?![a-z])", re.IGNORECASE)
+_YEAR = re.compile(r"(?<!\d)((?:19|20)\d\d)(?!\d)")
+_DAY = re.compile(r"(?<!\d)(\d{1,2})(?!\d)")
+_YEAR_LAST = re.compile(r"(?<!\d)(\d{1,2})[-_.](\d{1,2})[-_.]((?:19|20)\d\d)(?!\d)")
+
+
+def dated_names(files: Sequence[str]) -> Iterator[str]:
+    """Yields a sentence if the names of a log's files hold dates, and the files are in another order.
+
+    Args:
+        files: The files in the order of the log.
+    """
+    names = [pathlib.PurePath(path).name for path in files]
+    if len(set(names)) < 2:
+        return
+    found = [dates for dates in (_read(names, reads) for reads in (_in_words, _day_first, _month_first)) if dates]
+    if not found or any(_is_sorted(dates) for dates in found):
+        return
+    dates = found[0]
+    place = next(index for index in range(1, len(dates)) if dates[index] < dates[index - 1])
+    yield (
+        f"{names[place - 1]} is read before {names[place]}, and the dates in the names say otherwise: name the files "
+        "in the order of their dates, or write dates as 2026-05-28 into the names"
+    )
+
+
+def _read(names: Sequence[str], reads: Callable[[str], Date | None]) -> list[Date]:
+    """Returns the date of each name; nothing if one has none, or all have the same."""
+    dates = [reads(name) for name in names]
+    known = [date for date in dates if date is not None]
+    return known if len(known) == len(dates) and len(set(known)) > 1 else []
+
+
+def _is_sorted(dates: Sequence[Date]) -> bool:
+    """Returns whether dates are in order. Without years, December may come before January once."""
+    falls = sum(first > second for first, second in itertools.pairwise(dates))
+    return falls == 0 or (falls == 1 and not any(year for year, _, _ in dates) and dates[-1] <= dates[0])
+
+
+def _in_words(name: str) -> Date | None:
+    months = _MONTH.findall(name)
+    if len(months) != 1:
+        return None
+    year, day = _YEAR.search(name), _DAY.search(name)
+    month = _MONTHS.index(months[0].lower()) + 1
+    return int(year[1]) if year else 0, month, int(day[1]) if day else 0
+
+
+def _day_first(name: str) -> Date | None:
+    found = _YEAR_LAST.search(name)
+    return _calendar(found[3], found[2], found[1]) if found else None
+
+
+def _month_first(name: str) -> Date | None:
+    found = _YEAR_LAST.search(name)
+    return _calendar(found[3], found[1], found[2]) if found else None
+
+
+def _calendar(year: str, month: str, day: str) -> Date | None:
+    is_date = 1 <= int(month) <= 12 and 1 <= int(day) <= 31
+    return (int(year), int(month), int(day)) if is_date else None

@@ -1,0 +1,103 @@
+"""Finds categories that are no values of their own, and expressions without a number."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ctrpipe.transforms.log.column_values import Values, numbers_of
+from ctrpipe.transforms.log.derived.expression import Expression
+from ctrpipe.transforms.log.derived.formulas import NumpyOperations, evaluate, parse
+from ctrpipe.transforms.log.kinds.guess import ROUNDED_ID
+from ctrpipe.transforms.log.look_alikes import LEAST_SHARE, MOST_ALIKE, look_alikes
+from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.words import USUAL_MISSING
+
+MOST_WITHOUT = 0.5  # of the rows, for which an expression may have no number
+LEAST_WITHOUT = 30  # rows
+
+
+def alike_categories(values: Values) -> str:
+    """Returns two categories of a column that a reader takes for one value; "" if there are none."""
+    counts = _counts(values)
+    most = np.argsort(-counts, kind="stable")[:MOST_ALIKE]
+    texts = [_shown(text) for text in values.texts.take(pa.array(most)).to_pylist()]
+    return look_alikes(dict(zip(texts, counts[most].tolist(), strict=True)), len(values.codes))
+
+
+def rounded_ids(values: Values) -> str:
+    """Returns that categories are numbers that a spreadsheet has rounded, as 4.12E+11; "" if not."""
+    found = _rows_of(values, np.asarray(pc.match_substring_regex(_texts(values), f"^({ROUNDED_ID.pattern})$")))
+    if found is None:
+        return ""
+    text, share = found
+    return (
+        f"values as {text}, in {share:.1%} of the rows, are numbers that a spreadsheet has rounded, so that several "
+        "ids became one: export the ids as text"
+    )
+
+
+def words_for_missing(values: Values) -> str:
+    """Returns that a word for a missing value is a category beside another one or missing values; "" if not."""
+    is_word = np.asarray(pc.is_in(_texts(values), value_set=pa.array(USUAL_MISSING)))
+    ways = int((_counts(values)[is_word] > 0).sum()) + int((values.codes == 0).any())
+    found = _rows_of(values, is_word)
+    if found is None or ways < 2:
+        return ""
+    text, share = found
+    return (
+        f"words for a missing value, as {text!r}, in {share:.1%} of the rows, are categories beside another way to "
+        "write a missing value: name the words in data.missing_values"
+    )
+
+
+def expressions_without_numbers(spec: LogSpec, rows: pa.Table) -> Iterator[tuple[str, str]]:
+    """Yields the expressions that have no finite number in most of the rows whose columns have one, and how many.
+
+    Args:
+        spec: The description of the log.
+        rows: Checked rows, with the columns of `payload_schema`.
+    """
+    for name, derived in spec.derived.items():
+        if not isinstance(derived, Expression):
+            continue
+        formula = parse(derived.of)
+        columns = {source: numbers_of(rows[source]) for source in formula.columns}
+        known = np.logical_and.reduce([np.isfinite(numbers) for numbers in columns.values()])
+        with np.errstate(all="ignore"):
+            numbers = np.broadcast_to(evaluate(formula, columns, NumpyOperations()), len(rows)).astype(np.float32)
+        absent = int((known & ~np.isfinite(numbers)).sum())
+        if absent >= LEAST_WITHOUT and absent > MOST_WITHOUT * known.sum():
+            yield (
+                name,
+                f"{derived.of} has no finite number in {absent / known.sum():.0%} of the rows whose columns have one, "
+                "as after a division by 0 or an overflow, and is missing there; correct the formula",
+            )
+
+
+def _texts(values: Values) -> pa.Array:
+    """Returns a column's different values as strings, null for those that are none in UTF-8."""
+    texts = values.texts
+    return (
+        texts if pa.types.is_string(texts.type) else pa.array([_shown(text) for text in texts.to_pylist()], pa.string())
+    )
+
+
+def _shown(text: bytes | str) -> str:
+    return text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+
+
+def _counts(values: Values) -> np.ndarray:
+    """Returns the number of rows with each of a column's texts."""
+    counts: np.ndarray = np.bincount(values.codes, minlength=len(values.texts) + 1)[1:]
+    return counts
+
+
+def _rows_of(values: Values, of_texts: np.ndarray) -> tuple[str, float] | None:
+    """Returns the most frequent of some of a column's texts, and the share of the rows with one; None for few rows."""
+    counts = _counts(values) * of_texts
+    share = float(counts.sum()) / max(len(values.codes), 1)
+    if share < LEAST_SHARE:
+        return None
+    return _shown(values.texts[int(np.argmax(counts))].as_py()), share
