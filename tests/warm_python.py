@@ -191,5 +191,7 @@ def _set_jax(environment: Mapping[str, str]) -> None:
         for name, value in environment.items():
             if name.startswith("JAX_") and value != os.environ.get(name):
                 known = jax.config.values[name.lower()]
-                is_truth = isinstance(known, bool)
-                jax.config.update(name.lower(), value.lower() in ("1", "true") if is_truth else type(known)(value))
+                if isinstance(known, bool):
+                    jax.config.update(name.lower(), value.lower() in ("1", "true"))
+                else:
+                    jax.config.update(name.lower(), type(known)(value) if isinstance(known, int | float) else value)
