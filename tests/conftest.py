@@ -82,7 +82,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         quick_tensorflow.leave_out()
         _compute_at_once()
         fork_server()
-        warm_python.use_in_trainings()
+        warm_python.use_in_commands()
     try:
         return (yield)
     finally:
