@@ -19,7 +19,7 @@ from collections.abc import Generator
 
 import pytest
 
-from ctrpipe.common import foreign
+from ctrpipe.common import code_version, foreign
 from ctrpipe.common.libraries import import_tensorflow, importing_tfx
 from tests import quick_beam, quick_tensorflow, warm_python
 from tests.warm_processes import fork_server
@@ -70,13 +70,19 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         import_tensorflow()
         with importing_tfx():
             import ctrpipe.pipeline.monitoring.statistics
-        import ctrpipe.pipeline.report.plots  # noqa: F401
+            import ctrpipe.pipeline.run.local_runner
+        import ctrpipe.pipeline.report.plots
+        import ctrpipe.pipeline.report.report
+        import ctrpipe.pipeline.training.handover
+        import ctrpipe.serving.export.export
+        import ctrpipe.serving.server.run  # noqa: F401
 
+        code_version.imported(ctrpipe.pipeline.run.local_runner.__name__)  # reads the code that a run has hashes of
         quick_beam.remember()
         quick_tensorflow.leave_out()
         _compute_at_once()
         fork_server()
-        warm_python.use_in_trainings()
+        warm_python.use_in_commands()
     try:
         return (yield)
     finally:

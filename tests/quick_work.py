@@ -24,7 +24,8 @@ ROOT = Path(__file__).parents[1]
 OPTIMISED = (
     "tests/benchmarks",
     "tests/contract",
-    "tests/e2e/test_pipeline.py",
+    "tests/e2e/test_pipeline.py::test_every_way_to_a_probability_gives_the_same",
+    "tests/e2e/test_pipeline.py::test_the_result_has_the_promised_layout",
     "tests/models/test_saving.py",
     "tests/serving/test_admission.py",
     "tests/serving/test_budget.py",
@@ -36,10 +37,9 @@ OPTIMISED = (
 )
 # In `make test-all`. `make test` has one model's case, and the export of a whole run has all signatures optimised.
 OPTIMISED_WHERE_LARGE = ("tests/serving/test_every_model.py",)
-# A whole run, what its report shows, and what Python and trackers get of it.
+# A whole run, what its report shows, and what trackers get of it.
 DRAWN = (
-    "tests/ctrpipe",
-    "tests/e2e/test_pipeline.py",
+    "tests/e2e/test_pipeline.py::test_the_result_has_the_promised_layout",
     "tests/pipeline/test_report.py",
     "tests/pipeline/test_report_in_browser.py",
     "tests/pipeline/test_report_numbers.py",
@@ -86,9 +86,9 @@ def leave_out() -> None:
     plots.chart_svg = titled_svg
 
 
-def is_of(file: Path, names: tuple[str, ...]) -> bool:
-    """Whether a file of tests is one of these, or in one of these folders."""
-    return file.is_relative_to(ROOT) and file.relative_to(ROOT).as_posix().startswith(names)
+def is_of(file: Path, names: tuple[str, ...], test: str = "") -> bool:
+    """Whether a file of tests, or a test of it, is one of these, or in one of these folders."""
+    return file.is_relative_to(ROOT) and f"{file.relative_to(ROOT).as_posix()}::{test}".startswith(names)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -96,7 +96,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Decides before the fixtures of a file make what its tests share."""
     global _is_optimised
     is_large = item.get_closest_marker("large") is not None
-    _is_optimised = is_of(item.path, OPTIMISED + OPTIMISED_WHERE_LARGE * is_large)
+    _is_optimised = is_of(item.path, OPTIMISED + OPTIMISED_WHERE_LARGE * is_large, item.name)
     if plots := sys.modules.get(PLOTS):  # what has not run yet is drawn as ever
         charts = sys.modules["ctrpipe.common.charts"]
-        plots.chart_svg = charts.chart_svg if is_of(item.path, DRAWN) else titled_svg
+        plots.chart_svg = charts.chart_svg if is_of(item.path, DRAWN, item.name) else titled_svg

@@ -11,10 +11,14 @@ from tests.quick_work import DRAWN, OPTIMISED, OPTIMISED_WHERE_LARGE, ROOT, is_o
 
 
 def test_the_files_that_do_without_nothing_are_there():
-    assert [name for name in (*OPTIMISED, *OPTIMISED_WHERE_LARGE, *DRAWN) if not (ROOT / name).exists()] == []
+    for name in (*OPTIMISED, *OPTIMISED_WHERE_LARGE, *DRAWN):
+        file, _, test = name.partition("::")
+        assert (ROOT / file).exists() and (not test or f"def {test}(" in (ROOT / file).read_text()), name
     assert is_of(ROOT / "tests/contract/test_loads.py", OPTIMISED)
     assert not is_of(ROOT / "tests/serving/test_export.py", OPTIMISED)
     assert not is_of(ROOT / "tests/contract/test_loads.py", DRAWN)
+    assert is_of(ROOT / "tests/a.py", ("tests/a.py::test_b",), "test_b[1]")
+    assert not is_of(ROOT / "tests/a.py", ("tests/a.py::test_b",), "test_a")
 
 
 @pytest.mark.parametrize("optimised", [True, False])

@@ -60,6 +60,7 @@ def test_the_pipeline_and_all_resolve_on_linux_of_glibc_2_39(python):
     assert not any(name.startswith("nvidia-") for name in everything)
 
 
+@pytest.mark.large(like="tests/test_resolution.py::test_the_base_resolves")
 @pytest.mark.slow
 def test_the_small_extras_resolve_where_the_base_does_and_a_gpus_libraries_on_linux():
     for platform in ("aarch64-manylinux_2_28", "aarch64-apple-darwin"):

@@ -7,10 +7,12 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 from ctrpipe.common.processes import run_in_new_process
 from tests.warm_processes import children_seconds, start_warm
+from tests.warm_python import python
 
 
 def surroundings(name: str) -> tuple[str | None, str, bool, int]:
@@ -63,3 +65,45 @@ def test_a_command_takes_signals(tmp_path: pathlib.Path, number, code):
         process.send_signal(number)
         process.communicate(timeout=60)
     assert process.returncode == code
+
+
+SAYS = """
+import os, sys
+print(sys.argv, __name__, os.getcwd(), os.environ.get("CTRPIPE_OF_A_TEST"), sys.stdin.read(), flush=True)
+print(sorted({"keras", "jax", "tensorflow"} & {name for name, found in sys.modules.items() if found}), file=sys.stderr)
+sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize(("backend", "other"), [("tensorflow", "jax"), ("jax", "tensorflow")])
+def test_an_interpreter_of_a_backend_is_one_with_its_imports_done(tmp_path, backend, other):
+    environment = {**os.environ, "CTRPIPE_OF_A_TEST": "é"}
+    run = subprocess.run(
+        [*python(backend), "-c", SAYS, "7", "b c"],
+        **{"cwd": tmp_path, "env": environment, "input": "asked", "capture_output": True, "text": True},
+    )
+    assert (run.returncode, run.stdout) == (7, f"['-c', '7', 'b c'] __main__ {tmp_path} é asked\n"), run.stderr
+    imported = ["jax", "keras"] if backend == "jax" else ["keras", "tensorflow"]
+    assert run.stderr == (f"{imported}\n" if "PYTEST_XDIST_WORKER" in os.environ else "[]\n")
+
+
+WAITS = """
+import os, signal, sys, time
+def end(*_):
+    sys.exit(5)
+signal.signal(signal.SIGTERM, end)
+print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 5), (signal.SIGKILL, -signal.SIGKILL)])
+def test_an_interpreter_takes_signals_and_leaves_nothing_behind(number, code):
+    with subprocess.Popen([*python("tensorflow"), "-c", WAITS], stdout=subprocess.PIPE, text=True) as process:
+        own = int(process.stdout.readline())
+        process.send_signal(number)
+        assert process.wait(timeout=30) == code
+    end = time.monotonic() + 30
+    while psutil.pid_exists(own) and psutil.Process(own).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < end
+        time.sleep(0.02)

@@ -1,7 +1,7 @@
 """Stands for an interpreter: `python -IS warm_client.py ADDRESS -c CODE ARGUMENTS...`, or `-m MODULE ARGUMENTS...`.
 
 A process of warm_python.py, which has its imports behind it, does what is asked with this one's environment, folder and
-streams. This one ends as that one does, and that one ends where this one is killed.
+streams. This one hands SIGINT and SIGTERM on and ends as that one does, and that one ends where this one is killed.
 """
 
 import json
@@ -19,6 +19,8 @@ def main(address: str, words: list[str]) -> int:
         connection.connect(address)
         socket.send_fds(connection, [len(message).to_bytes(8, "big")], [0, 1, 2])
         connection.sendall(message)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda which, _frame: connection.send(bytes([which])))
         code = int(connection.makefile().read() or 1)
     if code < 0:  # of a signal
         if -code != signal.SIGKILL:

@@ -24,7 +24,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping
-from typing import Any, NoReturn, Self
+from typing import IO, Any, NoReturn, Self
 
 import psutil
 
@@ -146,9 +146,11 @@ class WarmCommand:
         stderr: What it writes to standard error; None where that goes nowhere.
     """
 
-    def __init__(self, words: list[str], folder: pathlib.Path, environment: Mapping[str, str], stderr: int):
+    def __init__(self, words: list[str], folder: pathlib.Path, environment: Mapping[str, str], stderr: int | IO[str]):
         self.stderr = None
-        if stderr == subprocess.PIPE:
+        if not isinstance(stderr, int):
+            write_end = os.dup(stderr.fileno())
+        elif stderr == subprocess.PIPE:
             read_end, write_end = os.pipe()
             self.stderr = open(read_end)
         else:
@@ -236,7 +238,7 @@ def _run(words: list[str], folder: str, environment: dict[str, str], errors: int
 
 
 def start_warm(
-    *words: object, cwd: pathlib.Path | None = None, env: Mapping[str, str] | None = None, stderr: int
+    *words: object, cwd: pathlib.Path | None = None, env: Mapping[str, str] | None = None, stderr: int | IO[str]
 ) -> WarmCommand:
     """Starts `ctrpipe WORDS` where its imports are not what is tested; its standard output goes nowhere.
 
@@ -244,6 +246,6 @@ def start_warm(
         words: The command's words.
         cwd: Its working directory; None for this process's.
         env: Its environment; None for this process's.
-        stderr: subprocess.PIPE, or subprocess.DEVNULL.
+        stderr: subprocess.PIPE, subprocess.DEVNULL or a file.
     """
     return WarmCommand([str(word) for word in words], cwd or pathlib.Path.cwd(), env or os.environ, stderr)

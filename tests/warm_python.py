@@ -28,6 +28,7 @@ from tests import warm_processes
 ROOT = pathlib.Path(__file__).parents[1]
 INTERPRETER = sys.executable  # tests may change that one
 VARIABLE = "CTRPIPE_TESTS_WARM_"  # holds the address of a process that is forked
+OURS = ("'ctrpipe.pipeline.training.", "from ctrpipe.pipeline.cli import main")  # in the code of `python -c`
 CLIENT = pathlib.Path(__file__).with_name("warm_client.py")
 _SERVER = "import sys; from tests.warm_python import serve_jax; serve_jax(int(sys.argv[1]))"
 
@@ -41,16 +42,19 @@ def python(backend: str) -> list[str]:
     return [INTERPRETER, "-IS", str(CLIENT), os.environ[variable]]
 
 
-def use_in_trainings() -> None:
-    """From now on a process that trains on another backend, or with other workers, is one of these."""
+def use_in_commands() -> None:
+    """From now on what trains on another backend or with other workers, and servers that are measured, are such."""
     from ctrpipe.pipeline.training import process  # Lazy: 1 s; processes of one file do without it.
+    from ctrpipe.serving.latency import target  # Lazy: as well
 
-    process.start_command = functools.partial(_start_training, process.start_command)
+    for module in (process, target):
+        module.start_command = functools.partial(_start_command, module.start_command)
 
 
-def _start_training(start: Callable[..., Any], command: Sequence[str], **options: Any) -> Any:
-    if command[0] == INTERPRETER and any("'ctrpipe.pipeline.training." in word for word in command):
-        command = [*python(options["env"]["KERAS_BACKEND"]), *command[1:]]
+def _start_command(start: Callable[..., Any], command: Sequence[str], **options: Any) -> Any:
+    if command[0] == INTERPRETER and any(code in word for code in OURS for word in command):
+        backend = options.get("env", os.environ).get("KERAS_BACKEND", "tensorflow")
+        command = [*python(backend), *command[1:]]
     return start(command, **options)
 
 
@@ -100,7 +104,7 @@ def _serve_tensorflow(listener: int, alive: int) -> None:
         import ctrpipe.pipeline.kubeflow.work
         import ctrpipe.pipeline.monitoring.statistics
         import ctrpipe.pipeline.training.handover  # noqa: F401
-    use_in_trainings()
+    use_in_commands()
     _serve(socket.socket(fileno=listener), alive)
 
 
@@ -131,8 +135,11 @@ def _answer(connection: socket.socket) -> NoReturn:
     for number in (0, 1, 2):
         os.dup2(os.open(os.devnull, os.O_RDWR), number)
     ended = os.pidfd_open(process)
-    if ended not in select.select([ended, connection], [], [])[0]:
-        os.kill(process, signal.SIGKILL)
+    while ended not in select.select([ended, connection], [], [])[0]:
+        passed_on = connection.recv(1)
+        os.kill(process, passed_on[0] if passed_on else signal.SIGKILL)
+        if not passed_on:
+            break
     _, status = os.waitpid(process, 0)
     with contextlib.suppress(OSError):
         connection.sendall(str(os.waitstatus_to_exitcode(status)).encode())
@@ -191,5 +198,7 @@ def _set_jax(environment: Mapping[str, str]) -> None:
         for name, value in environment.items():
             if name.startswith("JAX_") and value != os.environ.get(name):
                 known = jax.config.values[name.lower()]
-                is_truth = isinstance(known, bool)
-                jax.config.update(name.lower(), value.lower() in ("1", "true") if is_truth else type(known)(value))
+                if isinstance(known, bool):
+                    jax.config.update(name.lower(), value.lower() in ("1", "true"))
+                else:
+                    jax.config.update(name.lower(), type(known)(value) if isinstance(known, int | float) else value)

@@ -119,7 +119,7 @@ def small_number(target: Target) -> list[Measure]:
 
 def rows_then_a_string(target: Target) -> list[Measure]:
     """Numbers and a string behind them: the rows are read one by one."""
-    return _attack(target, _instances(b"1", target.take(62 * _MEBIBYTE, _MEBIBYTE)).replace(b"]}", b',"a"]}'))
+    return _attack(target, _instances(b"1", target.take(62 * _MEBIBYTE, _MEBIBYTE // 4)).replace(b"]}", b',"a"]}'))
 
 
 def large_context(target: Target) -> list[Measure]:

@@ -45,6 +45,7 @@ IN_TEST_ALL = {
     "contexts": "tests/serving/test_admission.py",
     "filled_strings": "tests/serving/test_grpc_tensors.py",
     "idle_connections": "tests/serving/test_grpc_arrivals.py",  # of REST: tests/serving/test_http_protocol.py
+    "infinities": "tests/attack/test_attacks.py",  # not_a_number
     "many_filters": "tests/serving/test_grpc_messages.py",
     "many_sizes": "tests/serving/test_grpc_tensors.py",
     "packed_numbers": "tests/serving/test_rest_memory.py",
@@ -52,7 +53,10 @@ IN_TEST_ALL = {
     "packed_white_space": "tests/serving/test_rest_memory.py",
     "past_the_deadline": "tests/serving/test_http_protocol.py",  # of gRPC: tests/contract/test_grpc.py
     "rapid_resets": "tests/attack/test_attacks.py",  # unsent_messages
+    "long_floats": "tests/attack/test_attacks.py",  # small_floats
     "repeated_names": "tests/serving/test_server_parsing.py",
+    "rows": "tests/attack/test_attacks.py",  # rows_of_no_numbers
+    "short_objects": "tests/attack/test_attacks.py",  # rows_of_no_numbers
     "spoiled_batches": "tests/contract/test_batching.py",
     "strings_in_content": "tests/serving/test_grpc_tensors.py",
     "strings_of_no_utf8": "tests/serving/test_grpc_tensors.py",

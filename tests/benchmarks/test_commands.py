@@ -15,6 +15,7 @@ import pytest
 from benchmarks.harness.preprocess_logs import VALUES, raw_log, values_of
 from benchmarks.harness.preprocess_sides import fuxictr
 from benchmarks.peers.client import ENVIRONMENTS, NAMES, Peer
+from tests.warm_python import python
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +28,7 @@ QUICK = ["--rounds", "2", "--steps", "2"]
 
 def run(module: str, *arguments: str, output: pathlib.Path) -> dict:
     """The command's last line, which is also what it wrote."""
-    command = [sys.executable, "-m", f"benchmarks.{module}", *arguments, "--output", str(output)]
+    command = [*python("tensorflow"), "-m", f"benchmarks.{module}", *arguments, "--output", str(output)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
@@ -35,7 +36,8 @@ def run(module: str, *arguments: str, output: pathlib.Path) -> dict:
     return report
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", pytest.param("jax", marks=pytest.mark.large)])
+@pytest.mark.large(like="tests/benchmarks/test_arithmetic.py::test_the_fastest_peer_alternates_with_ours")
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_train_alone(backend, tmp_path):
     arguments = ["--models", "fm", "--ids", "5", "--against", "none", "--backend", backend, "--optimizer", "lazy_adam"]
     report = run("train", *arguments, *TINY, *QUICK, output=tmp_path / "train.json")
@@ -97,14 +99,14 @@ def in_bfloat16(name: str) -> list:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.large(like="tests/benchmarks/test_commands.py::test_every_peer_trains_every_model")
+@pytest.mark.large(like="tests/benchmarks/test_arithmetic.py::test_the_fastest_peer_alternates_with_ours")
 @needs_peers
 def test_a_peer_computes_in_bfloat16_where_it_is_asked_to():
     losses, *_ = in_bfloat16("fuxictr")
     assert 0 < abs(losses[0] - losses[1]) < 0.01
 
 
-@pytest.mark.large(like="tests/benchmarks/test_commands.py::test_every_peer_trains_every_model")
+@pytest.mark.large(like="tests/benchmarks/test_arithmetic.py::test_the_fastest_peer_alternates_with_ours")
 @needs_peers
 @pytest.mark.parametrize("name", ["fuxictr", "recbole"])
 def test_a_peers_loss_is_not_in_bfloat16(name):
@@ -159,10 +161,9 @@ def test_backends(tmp_path):
 
 
 # The trainings of the others are in test_quality.py.
+@pytest.mark.large(like="tests/benchmarks/test_arithmetic.py::test_the_fastest_peer_alternates_with_ours")
 @needs_peers
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name == "fuxictr" else [pytest.mark.large]) for name in NAMES]
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_peer_trains_every_model(name):
     sizes = {"sizes": [5] * 6, "dim": 4, "hidden": [8, 8], "cin": [4, 4, 4], "attention": 4}
     with Peer(name) as peer:

@@ -25,6 +25,7 @@ from benchmarks.train import Comparison, chosen_peers, peer_version, some_with
 from ctrpipe.common.errors import InputError
 from ctrpipe.models.base.registry import available
 from ctrpipe.pipeline.config import Training
+from tests.warm_python import python
 
 SEEN = {"tensorflow": {"backend": "tensorflow", "device": "G", "cuda": "12.5", "versions": {"tensorflow": "2"}}}
 REPORT = {"benchmark": "gpu", "device": "gpu", "small": False, "parts": {}, "gpus": [{"name": "G", "driver": "1"}]}
@@ -485,8 +486,9 @@ def test_a_peers_version_is_its_own():
 @pytest.mark.slow
 def test_the_operations_of_a_step_are_those_of_its_products():
     """An MLP's forward and backward products: three times 2 x inputs x outputs a row, the first layer's input too."""
-    shape = Shape(fields=4, ids=10, dim=16, batch=128)
-    with Ours("jax", 1, device="cpu") as ours:
+    shape, client = Shape(fields=4, ids=10, dim=16, batch=128), Ours("jax", 1, device="cpu")
+    client.command = [*python("jax"), *client.command[1:]]
+    with client as ours:
         found = ours.flops("mlp", {"hidden_units": (400, 400), "embedding_dim": 16}, shape)
     products = 3 * 2 * 128 * (64 * 400 + 400 * 400 + 400)
     assert products < found < 1.15 * products

@@ -142,20 +142,17 @@ def test_the_base_scores_explains_looks_at_a_log_serves_is_asked_and_moves_label
     with served(without_extras, model, tmp_path) as (rest, grpc):
         url = f"http://127.0.0.1:{rest}/v1/models/ctr"
         asked = ("--input", log, "--rows", 3, "--model", model)
-        (tmp_path / "short.yaml").write_text(SHORT_BENCHMARK)
         address = f"127.0.0.1:{grpc}"
         of_a_server = [
             ("predict", "--url", url, *asked),
             ("predict", "--grpc", address, *asked),
             ("canary", "ctr", "stable=1", "--model_config_file", "models.config", "--grpc", address),
-            ("bench", "latency", "--model", model, "--config", "short.yaml", "--output", "latency", "--data", log),
         ]
         said = run_all(base, [*of_a_server, *of_files], mistakes=[len(of_a_server) + 1])
         assert "The models were not built, which needs the extra pipeline" in " ".join(said[-1].split())
-    over_rest, over_grpc, moved, _, *said = said
+    over_rest, over_grpc, moved, *said = said
     assert over_rest == over_grpc and len(over_rest.splitlines()) == 3
     assert "stable\t1\tAVAILABLE" in moved
-    assert (tmp_path / "latency" / "latency.html").read_text().count("<svg") == 2
     scored, refused, explained, of_a_row, models, configs, _, _, _, checked = said
     assert "2,000 rows in, 2,000 scored" in scored
     assert f"Drift: not measured, which needs tfx; {install('pipeline')}" in scored
@@ -164,6 +161,13 @@ def test_the_base_scores_explains_looks_at_a_log_serves_is_asked_and_moves_label
     assert set(json.loads((tmp_path / "why" / "explanation.json").read_text())) >= {"model", "pairs"}
     assert "dcn_v2" in models and "demo.yaml" in configs and "0 errors" in checked
     assert (tmp_path / "own.yaml").exists()
+
+
+@pytest.mark.large(like="tests/serving/test_latency.py::test_every_cell_is_measured_and_whole")
+def test_the_base_measures_latency(base, model, log, tmp_path):
+    (tmp_path / "short.yaml").write_text(SHORT_BENCHMARK)
+    base("bench", "latency", "--model", model, "--config", "short.yaml", "--output", "latency", "--data", log)
+    assert (tmp_path / "latency" / "latency.html").read_text().count("<svg") == 2
 
 
 @pytest.mark.large(like="tests/serving/test_tune.py::test_every_load_is_measured")

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import pathlib
 import subprocess
 import tempfile
@@ -13,6 +14,7 @@ import psutil
 
 from ctrpipe.pipeline.commands.bench import SERVE
 from tests.contract.servers import free_port
+from tests.warm_processes import start_warm
 
 NAME = "ctr"  # of the model under test
 START_SECONDS, STOP_SECONDS = 120.0, 30.0
@@ -102,13 +104,18 @@ def started(models: pathlib.Path, flags: Sequence[str] = (), files: int = 0) -> 
     """
     rest, rpc = free_port(), free_port()
     own = [f"--rest_api_port={rest}", f"--port={rpc}", f"--model_name={NAME}", f"--model_base_path={models / NAME}"]
+    is_warm = "PYTEST_XDIST_WORKER" in os.environ and not files
     command = [*SERVE, *own, *flags]
     if files:
         command = ["sh", "-c", f'ulimit -n {files} && exec "$0" "$@"', *command]
     with tempfile.TemporaryDirectory() as folder:
         log = pathlib.Path(folder) / "log"
         with log.open("w") as file:
-            running = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+            running = (
+                start_warm("serve", *own, *flags, stderr=file)
+                if is_warm
+                else subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
+            )
         server = Server(("127.0.0.1", rest), f"127.0.0.1:{rpc}", psutil.Process(running.pid), log)
         try:
             wait_for_version(server)

@@ -25,7 +25,7 @@ from tests.warm_python import INTERPRETER, python
 ROOT = pathlib.Path(__file__).parents[2]
 OUTPUT = "output_metadata.json"
 LOGS = "executor-logs"
-COLD = ("prepare", "logtransform")  # they import TensorFlow and TFX themselves, as every task does in a cluster
+COLD = ("logtransform",)  # it imports TensorFlow and TFX itself, as every task does in a cluster
 
 
 class Launcher:
