@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE  # every test process would compile 300 files a
 # In a recipe: $$python is then the interpreter that was asked for, or the newest that fits, looked for there and then.
 find_python = python="$(or $(PYTHON),$$(sh tools/find_python.sh))" && test -n "$$python"
 
-.PHONY: help install demo test-fast test-changed test test-all flink flink-test spark spark-test contract fuzz attack soak image image-test lint docs lock dist peers clean
+.PHONY: help install demo test-fast test-changed test test-all flink flink-test spark spark-test azurite contract fuzz attack soak image image-test lint docs lock dist peers clean
 help:           ## what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/:/'
 
@@ -64,6 +64,12 @@ spark: .spark/.installed  ## what `make spark-test` runs: downloads Spark and Be
 	mv .spark/download/pyspark-*/deps/jars .spark/jars
 	rm -rf .spark/download
 	mvn -B -q -f tests/clusters/spark.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.spark/job-server
+	@touch $@
+
+azurite: .azurite/.installed  ## what the tests of abfs:// run (`make test-all`): Microsoft's emulator into .azurite, by npm
+
+.azurite/.installed:
+	npm install --silent --no-audit --no-fund --prefix .azurite azurite@3.35.0
 	@touch $@
 
 flink-test: export CTRPIPE_CLUSTER_TEST := flink

@@ -6,18 +6,24 @@ import sys
 import textwrap
 from typing import TextIO
 
+from ctrpipe.common.store_names import COPIES, WORK, with_urls
+
 _INDENT = 2  # of what follows a line without a head
 _HEAD = re.compile(r"\[ *[\d.]+s\] |[A-Za-z][\w ]{0,10}: +| +")  # the seconds, `Model:  ` or an indentation
 
 
-def say(text: str, err: bool = False) -> None:
+def say(text: str, err: bool = False, failed: bool = False) -> None:
     """Prints lines for a reader to standard output, or to standard error.
+
+    A URL is named in place of its folder on this machine: of what was written there, or in a failure of what was read.
 
     Args:
         text: The lines.
         err: Whether they go to standard error.
+        failed: Whether they say that a command failed: nothing of its work is in the store then.
     """
     stream = sys.stderr if err else sys.stdout
+    text = with_urls(text, (COPIES,) if failed else (WORK,))
     print(fitted(text, stream), file=stream, flush=True)
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from ctrpipe.common.lines import say
+from ctrpipe.common.store_names import with_urls
 
 _started = time.monotonic()
 # `setLevel(logging.WARNING)` of this logger or of "ctrpipe" silences progress, and a handler of your own keeps it.
@@ -91,6 +92,7 @@ def announce(text: str, share: float | None = None, steps: tuple[int, int] | Non
         text: The line.
         share, steps: See `Update`, for a bar.
     """
+    text = with_urls(text)
     log.info("%s", text, extra={"update": Update(text, share, steps)})
 
 

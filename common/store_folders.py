@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import fcntl
 import hashlib
+import io
 import json
 import os
 import pathlib
@@ -20,16 +21,17 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import IO
 
 from ctrpipe.common import stores
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import atomic_path, make_unique_folder, write_bytes
+from ctrpipe.common.store_names import COPIES, WORK, cache_folder, with_urls
 from ctrpipe.common.stores import StoreError
 
 MANIFEST = "ctrpipe_manifest.json"
-CACHE = "CTRPIPE_CACHE"
 _THREADS = 8
 CLAIMS = ".ctrpipe_claims"
 _BEAT_SECONDS = 10.0
@@ -50,18 +52,12 @@ def local_copy(url: str) -> pathlib.Path:
     Raises:
         StoreError: a part of the URL cannot be the name of a folder.
     """
-    return _place_of(url, "copies")
+    return _place_of(url, COPIES)
 
 
 def work_folder(url: str) -> pathlib.Path:
     """Returns the folder of this machine where that is made which is then written to a URL. Raises as `local_copy`."""
-    return _place_of(url, "work")
-
-
-def cache_folder() -> pathlib.Path:
-    """Returns the folder of this machine for what comes from stores and goes there."""
-    own = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return pathlib.Path(os.environ.get(CACHE) or os.path.join(own, "ctrpipe"))
+    return _place_of(url, WORK)
 
 
 def _place_of(url: str, kind: str) -> pathlib.Path:
@@ -75,43 +71,57 @@ def _place_of(url: str, kind: str) -> pathlib.Path:
     # Two servers may have a bucket of the same name.
     endpoint = stores.endpoint_of(scheme)
     store = f"{scheme.lower()}-{fingerprint(endpoint)[:8]}" if endpoint else scheme.lower()
-    return cache_folder().joinpath(kind, store, *names).absolute()
+    return cache_folder().joinpath(kind, store, *names)
 
 
 # Write ---------------------------------------------------------------------------------------------------------------
 
 
-def upload(folder: pathlib.Path, url: str, names: Iterable[str] | None = None) -> None:
+def upload(
+    folder: pathlib.Path, url: str, names: Iterable[str] | None = None, instead: Mapping[str, bytes] | None = None
+) -> None:
     """Uploads the files of a folder in parallel, then the manifest. Unchanged files are skipped.
 
     Args:
         folder: The folder.
         url: The URL of the folder in the store.
         names: The files, relative to the folder; None for all.
+        instead: Contents that files have in the store in place of their own, by name.
 
     Raises:
         StoreError: the store refuses it, or does not answer.
     """
+    instead = instead or {}
     found = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     chosen = sorted(name for name in (names if names is not None else found) if name != MANIFEST)
     there = {each.removeprefix(f"{url.rstrip('/')}/"): size for each, size in stores.objects_below(url)}
-    files = {name: _measured(folder / name) for name in chosen}
+    files = {
+        name: _measured(io.BytesIO(instead[name]) if name in instead else (folder / name).open("rb")) for name in chosen
+    }
     before = read_manifest(url) if MANIFEST in there else {}
     if before == files:
         return
     todo = [name for name in chosen if before.get(name) != files[name] or there.get(name) != files[name].bytes]
     if before:
         stores.delete(stores.join(url, MANIFEST))  # what is being replaced is not whole
+
+    def write(name: str) -> None:
+        if name in instead:
+            stores.write_bytes(stores.join(url, name), instead[name])
+        else:
+            stores.write_file(stores.join(url, name), folder / name)
+
     with ThreadPoolExecutor(_THREADS, "upload") as threads:
-        for done in [threads.submit(stores.write_file, stores.join(url, name), folder / name) for name in todo]:
+        for done in [threads.submit(write, name) for name in todo]:
             done.result()
     text = json.dumps({"files": {name: dataclasses.asdict(file) for name, file in files.items()}}, indent=1)
     stores.write_bytes(stores.join(url, MANIFEST), text.encode())
 
 
-def _measured(path: pathlib.Path) -> StoredFile:
-    with path.open("rb") as file:
-        return StoredFile(path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
+def _measured(source: IO[bytes]) -> StoredFile:
+    with source:
+        digest = hashlib.file_digest(source, "sha256").hexdigest()  # type: ignore[arg-type]
+        return StoredFile(source.tell(), digest)
 
 
 # Read ----------------------------------------------------------------------------------------------------------------
@@ -206,6 +216,22 @@ def _put_in_place(unfinished: pathlib.Path, folder: pathlib.Path) -> None:
     (unfinished / MANIFEST).replace(folder / MANIFEST)
 
 
+def fetch_file(url: str) -> pathlib.Path:
+    """Fetches a single object, and returns its copy on this machine.
+
+    Raises:
+        StoreError: there is none, or the store refuses the request or does not answer.
+    """
+    path = local_copy(url)
+    try:
+        contents = stores.read_bytes(url)
+    except FileNotFoundError as error:
+        raise StoreError(f"{url}: no such file; check the path") from error
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(path, contents)
+    return path
+
+
 def fetch_below(url: str, folder: pathlib.Path) -> None:
     """Downloads the objects below a URL that the folder lacks, or has in another size. Raises as `download`."""
     root = url.rstrip("/")
@@ -285,10 +311,17 @@ def written_output(output: pathlib.Path | str, leave_out: Collection[str] = ()) 
         names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
         names = {name for name in names if not any(_is_left_out(part, leave_out) for part in name.split("/"))}
         write_bytes(folder / _WRITTEN, json.dumps(sorted(earlier | names)).encode())
-        upload(folder, url, names)
+        upload(folder, url, names, _with_urls(folder, names))
         for name in earlier - names:
             stores.delete(stores.join(url, name))
         write_bytes(folder / _WRITTEN, json.dumps(sorted(names)).encode())
+
+
+def _with_urls(folder: pathlib.Path, names: Iterable[str]) -> dict[str, bytes]:
+    """Returns the summaries and pages among the files that name the folder, with its URL in place of it."""
+    texts = {name: (folder / name).read_bytes() for name in names if re.fullmatch(r"[^/]*[.](json|html)", name)}
+    here = os.fsencode(folder)
+    return {name: with_urls(text.decode()).encode() for name, text in texts.items() if here in text}
 
 
 def _is_left_out(part: str, leave_out: Collection[str]) -> bool:

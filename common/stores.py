@@ -93,8 +93,9 @@ _PASSING = re.compile(
     r"INTERNAL_FAILURE|InternalError|NETWORK_CONNECTION|REQUEST_TIMEOUT|HTTP status(?: code:?)? (?:5\d\d|429|408)|"
     r"curlCode|CURL error|UNAVAILABLE|RESOURCE_EXHAUSTED|DEADLINE_EXCEEDED|ServerBusy|OperationTimedOut|"
     r"timed? ?out|connection (?:was |is )?(?:reset|closed|aborted|refused)|Fail to get a new connection|"
-    # pyarrow closes an object of Google's whose connection breaks.
-    r"EndOfChunk|Transport|error_info=.*transient|cut short|operation on closed file",
+    # pyarrow closes an object of Google's whose connection breaks. What Azure's says without a code is of a connection.
+    r"EndOfChunk|Transport|error_info=.*transient|cut short|operation on closed file|Azure Error: \[\]|"
+    r"Hierarchical Namespace support on '[^']*' failed: ",
     re.I,
 )
 _NOT_REACHED = re.compile(
@@ -251,7 +252,7 @@ def _asked(url: str, request: Callable[[], Result]) -> Result:
         tries += 1
         try:
             answer = request()
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, _library_error()) as error:
             text = str(error)
             if not isinstance(error, FileNotFoundError) and not text.startswith(os.strerror(errno.ENOENT)):
                 delay = _pause(url, place, error, began, delay, tries)
@@ -263,6 +264,12 @@ def _asked(url: str, request: Callable[[], Result]) -> Result:
         else:
             _answered.add(_store(place))
             return answer
+
+
+def _library_error() -> type[Exception]:
+    import pyarrow as pa  # lazy, see _library
+
+    return cast(type[Exception], pa.ArrowException)  # what pyarrow makes of an exception of a store's own library
 
 
 def _pause(url: str, place: _Place, error: Exception, began: float, delay: float, tries: int) -> float:

@@ -83,13 +83,13 @@ class CommandGroup(click.Group):
             with interrupts_delivered():
                 return super().invoke(context)
         except InputError as error:
-            say(f"ctrpipe: {printable(without_secrets(str(error)))}", err=True)
+            say(f"ctrpipe: {printable(without_secrets(str(error)))}", err=True, failed=True)
             context.exit(MISTAKE)
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
         except SystemExit as exit:
             if text := foreign.failure(exit):  # a hook or a user's own model has tried to end the process
-                say(f"ctrpipe: {printable(text)}", err=True)
+                say(f"ctrpipe: {printable(text)}", err=True, failed=True)
                 context.exit(MISTAKE)
             # Rich exits with code 1 itself when the reader of a pipe is gone.
             context.exit(NO_READER if isinstance(exit.__context__, BrokenPipeError) else exit.code)  # type: ignore[arg-type]
@@ -108,7 +108,7 @@ def _report(error: BaseException) -> int:
     from ctrpipe.common.failures import explain  # lazy: only needed after a failure
 
     text, code = explain(error)
-    say(f"ctrpipe: {printable(without_secrets(text))}", err=True)
+    say(f"ctrpipe: {printable(without_secrets(text))}", err=True, failed=True)
     return code
 
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterator
 from ctrpipe.common import stores
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.store_folders import (
-    CACHE,
     MANIFEST,
     Output,
     download,
@@ -23,6 +22,7 @@ from ctrpipe.common.store_folders import (
     upload,
     work_folder,
 )
+from ctrpipe.common.store_names import CACHE
 from ctrpipe.common.stores import StoreError, UnreachableError
 from ctrpipe.serving.layout import PUSHED, SAVED_MODEL, newest_version, versions
 

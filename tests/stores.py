@@ -7,9 +7,16 @@ import sys
 import uuid
 from collections.abc import Iterator
 
+import pyarrow.fs
 import pytest
 
-from benchmarks.harness.store_servers import KEYS, ask, free_port, make_bucket, running, s3_server
+from benchmarks.harness.store_servers import KEYS, ROOT, Proxy, ask, free_port, make_bucket, running, s3_server
+
+_AZURITE = ROOT / ".azurite" / "node_modules" / ".bin" / "azurite-blob"
+_AZURITE_ACCOUNT = "devstoreaccount1"
+# The key that every Azurite has, as its documentation prints it.
+_AZURITE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+_ENDPOINTS = ("AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST", "AZURE_STORAGE_ENDPOINT")
 
 
 @dataclasses.dataclass
@@ -43,6 +50,17 @@ def gs_port() -> Iterator[int]:
         yield port
 
 
+@pytest.fixture(scope="session")
+def abfs_port() -> Iterator[int]:
+    """Microsoft's emulator of Azure Storage, Azurite."""
+    if not _AZURITE.exists():
+        pytest.skip("no Azurite: run `make azurite`")
+    port = free_port()
+    command = [str(_AZURITE), "--blobHost", "127.0.0.1", "--blobPort", str(port), "--inMemoryPersistence", "--silent"]
+    with running([*command, "--skipApiVersionCheck"], port):
+        yield port
+
+
 @pytest.fixture
 def s3(s3_port: int, monkeypatch: pytest.MonkeyPatch) -> Store:
     """An empty bucket of S3, which the environment leads to."""
@@ -61,7 +79,26 @@ def gs(gs_port: int, monkeypatch: pytest.MonkeyPatch) -> Store:
     return _led_to(Store(f"gs://{bucket}", environment, gs_port), monkeypatch)
 
 
-@pytest.fixture(params=["s3", "gs"])
+@pytest.fixture
+def abfs(abfs_port: int, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """An empty container of Azure Storage, which the environment leads to."""
+    container = f"container-{uuid.uuid4().hex}"
+    endpoint = f"http://127.0.0.1:{abfs_port}"
+    environment = {"AZURE_STORAGE_ENDPOINT": endpoint, "AZURE_STORAGE_KEY": _AZURITE_KEY}
+    client = pyarrow.fs.AzureFileSystem(
+        _AZURITE_ACCOUNT,
+        account_key=_AZURITE_KEY,
+        blob_storage_authority=f"127.0.0.1:{abfs_port}",
+        dfs_storage_authority=f"127.0.0.1:{abfs_port}",
+        blob_storage_scheme="http",
+        dfs_storage_scheme="http",
+    )
+    client.create_dir(container, recursive=False)
+    url = f"abfs://{container}@{_AZURITE_ACCOUNT}.dfs.core.windows.net"
+    return _led_to(Store(url, environment, abfs_port), monkeypatch)
+
+
+@pytest.fixture(params=["s3", "gs", pytest.param("abfs", marks=pytest.mark.large)])
 def store(request: pytest.FixtureRequest) -> Store:
     """An empty bucket of each kind of store in turn."""
     found: Store = request.getfixturevalue(request.param)
@@ -83,6 +120,12 @@ def _led_to(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
     for name, value in store.environment.items():
         monkeypatch.setenv(name, value)
     return store
+
+
+def lead_to(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has the environment lead to a proxy in front of a store's server."""
+    for name in _ENDPOINTS:
+        monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
 
 
 def command_environment(store: Store) -> dict[str, str]:

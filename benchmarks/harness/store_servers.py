@@ -199,6 +199,8 @@ def _run_proxy(own: int, port: int) -> None:
             is_head = self.command == "HEAD"
             self.send_response_only(status, reason)
             for name, value in headers:
+                if is_head and name.lower() == "content-type" and status >= 400:
+                    continue  # Azure's client would parse a body, and ends the process where there is none
                 if is_head or name.lower() != "content-length":
                     self.send_header(name, value)
             if not is_head:

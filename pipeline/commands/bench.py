@@ -14,7 +14,7 @@ from ctrpipe.common.lines import say
 from ctrpipe.common.output_folder import check_output
 from ctrpipe.common.processes import python_command, run_in_new_process
 from ctrpipe.common.progress import announce
-from ctrpipe.pipeline.commands.options import MODEL, PATH
+from ctrpipe.pipeline.commands.options import MODEL, PATH, PATH_OR_URL
 from ctrpipe.serving.server.options import parse_flags, set_environment
 
 SERVE = (*python_command("from ctrpipe.pipeline.cli import main; main(prog_name='ctrpipe')"), "serve")
@@ -34,7 +34,9 @@ def bench() -> None:
 @click.option("--beside-grpc", default=None, metavar="HOST:PORT", help="gRPC address of --beside.")
 @click.option("--model", "models", multiple=True, type=MODEL, help="Folder of versions. Further models: ratios only.")
 @click.option("--baseline", type=MODEL, default=None, help="One-layer Transformer, Hiformer's unit of latency.")
-@click.option("--data", type=PATH, default=None, help="Raw log for the requests. Default: rows kept with the model.")
+@click.option(
+    "--data", type=PATH_OR_URL, default=None, help="Raw log for the requests. Default: rows kept with the model."
+)
 @click.option("--config", type=PATH, default=None, help="YAML file with any of the settings. Options override it.")
 @click.option("--quick", is_flag=True, help="Fewer cells and one round, about a minute.")
 @click.option("--kind", "kinds", multiple=True, help="rest_row, rest_columnar, rest_b64, grpc_packed, grpc_examples.")
@@ -59,7 +61,7 @@ def latency(
     beside_grpc: str | None,
     models: tuple[pathlib.Path, ...],
     baseline: pathlib.Path | None,
-    data: pathlib.Path | None,
+    data: pathlib.Path | str | None,
     config: pathlib.Path | None,
     quick: bool,
     kinds: tuple[str, ...],

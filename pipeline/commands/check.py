@@ -8,12 +8,12 @@ import click
 from ctrpipe.common.command_lines import command_name, next_steps
 from ctrpipe.common.exit_codes import MISTAKE
 from ctrpipe.common.lines import say
-from ctrpipe.pipeline.commands.options import PATH
+from ctrpipe.pipeline.commands.options import CONFIG
 from ctrpipe.pipeline.commands.run import DATA_HELP
 
 
 @click.command()
-@click.argument("config", type=PATH)
+@click.argument("config", type=CONFIG)
 @click.option("--data", multiple=True, help=DATA_HELP)
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key, e.g. training.epochs=2.")
 def check(config: pathlib.Path, data: tuple[str, ...], settings: tuple[str, ...]) -> None:

@@ -9,11 +9,11 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import importing, load_tensorflow
 from ctrpipe.common.lines import say
 from ctrpipe.common.monitors import Monitor
-from ctrpipe.pipeline.commands.options import PATH
+from ctrpipe.pipeline.commands.options import CONFIG, PATH
 
 
 @click.command()
-@click.argument("config", type=PATH)
+@click.argument("config", type=CONFIG)
 @click.option("--output", type=PATH, required=True, help="File to write.")
 @click.option(
     "--format",

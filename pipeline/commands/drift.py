@@ -10,11 +10,11 @@ from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.lines import say
 from ctrpipe.common.output_folder import check_output
 from ctrpipe.common.store_folders import results_at
-from ctrpipe.pipeline.commands.options import MODEL, PATH, PATH_OR_URL
+from ctrpipe.pipeline.commands.options import CONFIG, MODEL, PATH_OR_URL
 
 
 @click.command()
-@click.argument("config", type=PATH)
+@click.argument("config", type=CONFIG)
 @click.option("--data", multiple=True, required=True, help="The log to check: a file or quoted glob; repeatable.")
 @click.option("--against", multiple=True, required=True, help="Reference log: a file or quoted glob; repeatable.")
 @click.option(

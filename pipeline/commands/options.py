@@ -37,6 +37,17 @@ class _Model(_Local):
         return super().convert(value, param, ctx)
 
 
+class _Config(_Local):
+    """A configuration. What a URL names is fetched anew, and its copy on this machine is the value."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and is_url(value):
+            from ctrpipe.common.store_folders import fetch_file  # lazy: pyarrow takes 0.2 s, and a path needs none
+
+            return fetch_file(check_scheme(value))
+        return super().convert(value, param, ctx)
+
+
 class _Stored(_Local):
     """A path of this machine, or as a string the URL of a store."""
 
@@ -48,6 +59,7 @@ class _Stored(_Local):
 
 PATH = _Local()
 MODEL = _Model()
+CONFIG = _Config()
 PATH_OR_URL = _Stored()
 FILES = ("data", "inputs", "against", "items", "queries")  # options that take files and can be repeated
 

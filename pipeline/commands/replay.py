@@ -7,11 +7,11 @@ import click
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.lines import say
 from ctrpipe.common.store_folders import written_output
-from ctrpipe.pipeline.commands.options import PATH, PATH_OR_URL
+from ctrpipe.pipeline.commands.options import CONFIG, PATH_OR_URL
 
 
 @click.command()
-@click.argument("config", type=PATH)
+@click.argument("config", type=CONFIG)
 @click.option("--data", multiple=True, required=True, help="Quoted glob with a folder or file per day: 'logs/day=*'.")
 @click.option("--output", type=PATH_OR_URL, default=None, help="Result folder or URL. Default: runs/<name>-replay.")
 @click.option("--window", type=click.IntRange(1), default=7, show_default=True, help="Days of data for `retrain`.")

@@ -6,18 +6,26 @@ import webbrowser
 import click
 
 from ctrpipe.common.lines import say
-from ctrpipe.pipeline.commands.options import PATH
+from ctrpipe.pipeline.commands.options import PATH_OR_URL
 
 
 @click.command()
-@click.argument("directory", type=PATH)
+@click.argument("directory", type=PATH_OR_URL)
 @click.option("--open", "opened", is_flag=True, help="Show it in a browser.")
-def report(directory: pathlib.Path, opened: bool) -> None:
+def report(directory: pathlib.Path | str, opened: bool) -> None:
     """Rewrite the report of a finished run.
 
-    Writes DIRECTORY/report.html. DIRECTORY is the folder of the run; the folder of the model that it pushed, or of a
-    version, names its run.
+    Writes DIRECTORY/report.html. DIRECTORY is the folder of the run, or its URL; the folder of the
+    model that it pushed, or of a version, names its run.
     """
+    if isinstance(directory, str):
+        from ctrpipe.pipeline.run.stored_run import write_stored_report  # lazy: pyarrow takes 0.2 s
+
+        url = write_stored_report(directory)
+        say(f"Written: {url}")
+        if opened:
+            say("A page in a store is not opened; copy it to this machine", err=True)
+        return
     from ctrpipe.pipeline.report.report import write_report  # lazy: jinja2 takes 0.05 s
 
     path = write_report(directory)

@@ -10,13 +10,13 @@ import click
 from ctrpipe.common.command_lines import next_steps
 from ctrpipe.common.exit_codes import BLOCKED
 from ctrpipe.common.lines import say
-from ctrpipe.pipeline.commands.options import PATH, PATH_OR_URL
+from ctrpipe.pipeline.commands.options import CONFIG, PATH_OR_URL
 
 DATA_HELP = "A raw log file, quoted glob or folder of day=..., or KDD Cup 2012's; repeat for more. Replaces data.paths."
 
 
 @click.command()
-@click.argument("config", type=PATH)
+@click.argument("config", type=CONFIG)
 @click.option("--data", multiple=True, help=DATA_HELP)
 @click.option("--output", type=PATH_OR_URL, default=None, help="Result folder or URL. Default: runs/<name>.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key, e.g. training.epochs=2.")

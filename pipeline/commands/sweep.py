@@ -8,11 +8,11 @@ from ctrpipe.common.command_lines import command_name, next_steps
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.lines import say
 from ctrpipe.common.store_folders import written_output
-from ctrpipe.pipeline.commands.options import PATH, PATH_OR_URL
+from ctrpipe.pipeline.commands.options import CONFIG, PATH, PATH_OR_URL
 
 
 @click.command()
-@click.argument("config", type=PATH)
+@click.argument("config", type=CONFIG)
 @click.option("--data", multiple=True, help="Raw log: a file or quoted glob; repeatable. Replaces data.paths.")
 @click.option("--output", type=PATH_OR_URL, default=None, help="Result folder or URL. Default: runs/<name of sweep>.")
 @click.option("--grid", multiple=True, metavar="KEY=VALUE,VALUE", help="Values of a key; repeat for all combinations.")

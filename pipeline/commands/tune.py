@@ -10,7 +10,7 @@ from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.lines import say
 from ctrpipe.common.monitors import Monitor
 from ctrpipe.common.store_folders import written_output
-from ctrpipe.pipeline.commands.options import PATH, PATH_OR_URL
+from ctrpipe.pipeline.commands.options import CONFIG, PATH_OR_URL
 
 
 def _milliseconds(_context: click.Context, _parameter: click.Parameter, value: str | None) -> float | None:
@@ -26,7 +26,7 @@ def _milliseconds(_context: click.Context, _parameter: click.Parameter, value: s
 
 
 @click.command()
-@click.argument("config", type=PATH)
+@click.argument("config", type=CONFIG)
 @click.option("--data", multiple=True, help="Raw log: a file or quoted glob; repeatable. Replaces data.paths.")
 @click.option(
     "--budget", metavar="TIME", help="Time for all trials and the comparison, including earlier calls: 2h, 90m, 1h30m."

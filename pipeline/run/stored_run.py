@@ -14,7 +14,16 @@ from ctrpipe.common import stores
 from ctrpipe.common.files import atomic_path
 from ctrpipe.common.output_folder import path_in
 from ctrpipe.common.progress import announce
-from ctrpipe.common.store_folders import fetch_below, one_writer, upload, work_folder
+from ctrpipe.common.store_folders import (
+    download,
+    fetch_below,
+    local_copy,
+    one_writer,
+    read_manifest,
+    upload,
+    work_folder,
+)
+from ctrpipe.pipeline.report.report import write_report
 from ctrpipe.pipeline.run.trained_model import KEPT_BY_VERSION, LINEAGE, keep_by_version
 from ctrpipe.serving.layout import newest_version
 from ctrpipe.serving.stored import fetch_newest, push_version
@@ -69,6 +78,26 @@ def with_newest(url: str, model_name: str) -> pathlib.Path:
     if newest := newest_version(versions):
         fetch_below(stores.join(url, KEPT_BY_VERSION, newest.name), folder / KEPT_BY_VERSION / newest.name)
     return folder
+
+
+def write_stored_report(url: str) -> str:
+    """Rewrites the report of a finished run in a store, and returns its URL.
+
+    Raises:
+        StoreError: there is no whole run, another process writes there, or the store refuses a request or does not
+            answer.
+        InputError: see `write_report`.
+    """
+    url = url.rstrip("/")
+    with one_writer(url):
+        copy = local_copy(url)
+        try:
+            download(url, copy)
+        except FileNotFoundError as error:
+            raise stores.StoreError(f"{url}: no finished run here; name the --output of a `ctrpipe run`") from error
+        names = {*read_manifest(url), write_report(copy).relative_to(copy).as_posix()}
+        upload(copy, url, names)
+    return stores.join(url, "report.html")
 
 
 def push_newest(url: str, model_name: str) -> None:

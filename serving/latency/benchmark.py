@@ -49,7 +49,7 @@ class MeasuredModel:
     def __init__(
         self,
         path: pathlib.Path,
-        log: pathlib.Path | None,
+        log: pathlib.Path | str | None,
         most_rows: int,
         config: config_pb2.ConfigProto | None = None,
         history: int | None = None,

@@ -87,7 +87,7 @@ def _plain(ratio: Ratio | None) -> dict[str, float] | None:
 
 def compare_servers(
     model: pathlib.Path,
-    log: pathlib.Path | None,
+    log: pathlib.Path | str | None,
     settings: Settings,
     servers: tuple[ServerTarget, ServerTarget],
     config: config_pb2.ConfigProto | None = None,

@@ -114,7 +114,7 @@ def _values(values: np.ndarray) -> list[Any]:
 
 
 def read_rows(
-    version: pathlib.Path, servable: Servable, log: pathlib.Path | None, most: int, history: int | None = None
+    version: pathlib.Path, servable: Servable, log: pathlib.Path | str | None, most: int, history: int | None = None
 ) -> RequestRows:
     """Returns the first good rows of a log, at most `most`, or the golden rows without a log.
 
@@ -131,7 +131,7 @@ def read_rows(
     return RequestRows(servable, spec, with_history(rows, spec, history) if history else rows)
 
 
-def _log_rows(log: pathlib.Path, spec: LogSpec, most: int) -> pa.RecordBatch:
+def _log_rows(log: pathlib.Path | str, spec: LogSpec, most: int) -> pa.RecordBatch:
     batches: list[pa.RecordBatch] = []
     for batch in LogReader(spec, labels=False).read(find_files([str(log)])[0]):
         batches.append(batch.rows.slice(0, most - sum(rows.num_rows for rows in batches)))

@@ -29,7 +29,7 @@ _MOST_CALLS = 1024  # that wait in a server of this benchmark: more than it send
 
 def measure_latency(
     models: Sequence[pathlib.Path],
-    log: pathlib.Path | None,
+    log: pathlib.Path | str | None,
     settings: Settings,
     command: Sequence[str],
     target: str = LOCAL,
@@ -113,7 +113,7 @@ def measure_latency(
 
 def measure_beside(
     model: pathlib.Path,
-    log: pathlib.Path | None,
+    log: pathlib.Path | str | None,
     settings: Settings,
     command: Sequence[str],
     beside: tuple[str, str | None],

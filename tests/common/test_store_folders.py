@@ -11,7 +11,7 @@ import time
 import pytest
 
 from benchmarks.harness.store_servers import KEYS, Rule, faulty, free_port, running
-from ctrpipe.common import store_folders, stores
+from ctrpipe.common import store_folders, store_names, stores
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.store_folders import (
     MANIFEST,
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow  # a server starts in seconds
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch, tmp_path):
     monkeypatch.setenv(stores.RETRY_SECONDS, "10")
-    monkeypatch.setenv(store_folders.CACHE, str(tmp_path / "cache"))
+    monkeypatch.setenv(store_names.CACHE, str(tmp_path / "cache"))
 
 
 @pytest.fixture
@@ -270,7 +270,7 @@ def test_a_url_has_a_folder_of_its_own(monkeypatch, tmp_path):
     assert local_copy("s3://bucket/models/ctr/7") == one / "7"
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9000")
     assert local_copy("s3://bucket/models/ctr") != one
-    monkeypatch.delenv(store_folders.CACHE)
+    monkeypatch.delenv(store_names.CACHE)
     monkeypatch.setenv("XDG_CACHE_HOME", "/x")
     assert local_copy("gs://b/k").parts[:4] == ("/", "x", "ctrpipe", "copies")
     with pytest.raises(StoreError, match="has an empty name"):
@@ -298,3 +298,15 @@ def test_a_listing_of_several_pages_is_whole(monkeypatch):
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
         found = stores.matching("s3://full/logs/*.csv")
     assert found == [f"s3://full/logs/{number}.csv" for number in range(objects)]
+
+
+def test_what_a_summary_names_is_at_the_url(s3):
+    url = f"{s3.url}/prepared"
+    with written_output(url) as place:
+        (place.folder / "log").mkdir(parents=True)
+        (place.folder / "log" / "a.json").write_text(f"{place.folder}/log")  # of a log, whose bytes are its own
+        (place.folder / "summary.json").write_text(json.dumps({"log": f"{place.folder}/log/*.parquet"}))
+    assert json.loads(stores.read_bytes(f"{url}/summary.json")) == {"log": f"{url}/log/*.parquet"}
+    assert stores.read_bytes(f"{url}/log/a.json").decode() == f"{place.folder}/log"
+    assert read_manifest(url)["summary.json"].bytes == stores.state_of(f"{url}/summary.json")[0]
+    assert json.loads((place.folder / "summary.json").read_text())["log"].startswith(str(place.folder))

@@ -11,6 +11,7 @@ from benchmarks.harness.store_servers import Proxy, Rule, faulty, free_port
 from ctrpipe.common import stores
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.stores import StoreError, UnreachableError
+from tests.stores import lead_to
 
 pytestmark = pytest.mark.slow  # a server starts in seconds
 
@@ -24,11 +25,7 @@ def impatient(monkeypatch):
 def through(monkeypatch):
     """through(proxy): the environment leads to the proxy from now on."""
 
-    def lead(proxy):
-        for name in ("AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST"):
-            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
-
-    return lead
+    return lambda proxy: lead_to(proxy, monkeypatch)
 
 
 def random_bytes(size, seed=0):

@@ -12,7 +12,7 @@ import yaml
 
 from benchmarks.harness.store_servers import KEYS
 from ctrpipe.common import stores
-from ctrpipe.common.store_folders import CACHE
+from ctrpipe.common.store_names import CACHE
 from ctrpipe.serving.stored import newest_stored
 from tests.e2e.small_run import SHORT_CONFIG, call
 from tests.kubeflow.launcher import Launcher

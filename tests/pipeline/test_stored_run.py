@@ -1,10 +1,23 @@
-"""Runs whose folder is in a store, step by step on disks of their own."""
+"""Runs whose folder is in a store: step by step on disks of their own, and as the commands of a user."""
 
+import json
 import shutil
+import subprocess
+import time
 
+import pytest
+import yaml
+
+from benchmarks.harness.store_servers import Rule, faulty, free_port
 from ctrpipe.common import stores
-from ctrpipe.common.store_folders import CACHE, work_folder
+from ctrpipe.common.store_folders import work_folder
+from ctrpipe.common.store_names import CACHE
 from ctrpipe.pipeline.run.stored_run import fetch_handed_on, hand_on, write_dead_letters
+from tests.e2e.small_run import ROWS, SHORT_CONFIG, call, one_line, start
+from tests.small_config import joined
+from tests.stores import lead_to
+
+FILES = 40
 
 
 def test_what_the_first_step_writes_is_on_the_disk_of_one_that_names_it(s3, tmp_path, monkeypatch):
@@ -30,3 +43,60 @@ def test_malformed_rows_are_in_the_store(s3, tmp_path, monkeypatch):
     (letters / "rejects.jsonl").write_text("{}")
     write_dead_letters(url)
     assert stores.read_bytes(f"{url}/dead_letter/rejects.jsonl") == b"{}"
+
+
+def test_a_configuration_may_be_in_a_store_and_is_fetched_anew(s3, tmp_path, monkeypatch):
+    monkeypatch.setenv(CACHE, str(tmp_path))
+    url = f"{s3.url}/tuned/proposed.yaml"
+    one_line(*call("check", url), f"{url}: no such file; check the path")
+    for key in ("nam", "modl"):
+        stores.write_bytes(url, yaml.safe_dump({**SHORT_CONFIG, key: "x"}).encode())
+        one_line(*call("check", url), f"{url}: ")
+        one_line(*call("check", url), f"{key}")
+
+
+def test_a_report_of_what_is_no_run_is_one_line(s3, tmp_path, monkeypatch):
+    monkeypatch.setenv(CACHE, str(tmp_path))
+    one_line(*call("report", f"{s3.url}/none"), f"{s3.url}/none: no finished run here; name the --output")
+
+
+@pytest.mark.slow
+@pytest.mark.large(like="tests/transforms/test_held_objects.py::test_each_file_of_a_log_takes_three_requests")
+def test_log_run_scores_and_server_are_in_a_store(store, tmp_path, monkeypatch):
+    """Each command of its own process, as a user has them; and each small file of the log takes three requests."""
+    monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
+    assert call("generate", "--rows", ROWS, "--seed", 5, "--output", tmp_path / "log.tsv")[0] == 0
+    lines = (tmp_path / "log.tsv").read_bytes().splitlines(keepends=True)
+    for number in range(FILES):
+        part = lines[number * ROWS // FILES : (number + 1) * ROWS // FILES]
+        stores.write_bytes(f"{store.url}/logs/part-{number:02}.tsv", b"".join(part))
+    config, log, run = tmp_path / "run.yaml", f"{store.url}/logs/*.tsv", f"{store.url}/runs/mine"
+    config.write_text(yaml.safe_dump(joined(SHORT_CONFIG, {"data": {"paths": [log]}})))
+    with faulty(store.port, Rule()) as proxy:
+        lead_to(proxy, monkeypatch)
+        for arguments in (["run", config, "--output", run], ["score", "--model", run, "--input", log]):
+            proxy.follow(Rule())
+            output = [] if "--output" in arguments else ["--output", f"{store.url}/scores"]
+            with start(*arguments, *output, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+                told = process.communicate(timeout=300)[0]
+            assert process.returncode == 0, told
+            asked = [request for request in proxy.requests() if "/logs" in request or "logs%2F" in request]
+            assert len(asked) <= 3 * FILES + 20, told
+            assert str(tmp_path / "cache") not in told
+    summary = json.loads(stores.read_bytes(f"{store.url}/scores/_summary.json"))
+    assert summary["rows"] == summary["scored"] == ROWS
+    stores.delete(f"{run}/report.html")
+    assert call("report", run) == (0, f"Written: {run}/report.html\n")
+    assert b"<html" in stores.read_bytes(f"{run}/report.html")
+    port = free_port()
+    with start(
+        "serve", f"--model_base_path={run}", "--model_name=ctr", f"--rest_api_port={port}", "--port=0"
+    ) as server:
+        try:
+            asks = ("predict", "--url", f"http://127.0.0.1:{port}/v1/models/ctr", "--rows", 3)
+            end = time.monotonic() + 120
+            while (found := call(*asks, "--input", f"{store.url}/logs/part-00.tsv"))[0] and time.monotonic() < end:
+                time.sleep(0.5)
+            assert found[0] == 0, found[1]
+        finally:
+            server.terminate()

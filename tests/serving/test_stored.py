@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from benchmarks.harness.store_servers import Rule, faulty
-from ctrpipe.common import store_folders, stores
+from ctrpipe.common import store_folders, store_names, stores
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.store_folders import MANIFEST, one_writer
 from ctrpipe.common.stores import StoreError
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow  # a server starts in seconds
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch, tmp_path):
     monkeypatch.setenv(stores.RETRY_SECONDS, "1")
-    monkeypatch.setenv(store_folders.CACHE, str(tmp_path / "cache"))
+    monkeypatch.setenv(store_names.CACHE, str(tmp_path / "cache"))
 
 
 @pytest.fixture(scope="module")

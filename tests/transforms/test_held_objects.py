@@ -9,7 +9,7 @@ from benchmarks.harness.store_servers import Rule, faulty
 from ctrpipe.common import stores
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
-from ctrpipe.common.store_folders import CACHE
+from ctrpipe.common.store_names import CACHE
 from ctrpipe.pipeline.config import check_config
 from ctrpipe.pipeline.draft.check_log import check_log
 from ctrpipe.transforms.log import held_objects as held
@@ -21,6 +21,7 @@ from ctrpipe.transforms.log.ingest import ingest
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.split import SPLITS
 from tests.small_config import SMALL, joined
+from tests.stores import lead_to
 
 pytestmark = pytest.mark.slow  # a server starts in seconds
 FILES, ROWS = 40, 50
@@ -47,8 +48,7 @@ def log(store, monkeypatch, tmp_path):
 def test_each_file_of_a_log_takes_three_requests(store, log, folders, tmp_path, monkeypatch):
     config = check_config(CSV, (), "config")
     with faulty(store.port, Rule()) as proxy:
-        for name in ("AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST"):
-            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
+        lead_to(proxy, monkeypatch)
         with held_objects([log]):
             paths = find_files([log])
             data = describe_files(paths)

@@ -24,6 +24,7 @@ from ctrpipe.transforms.log.readers import LogReader, plan
 from ctrpipe.transforms.log.sample import LogSample, read_sample
 from ctrpipe.transforms.log.split import SPLITS
 from tests.small_config import SMALL, joined
+from tests.stores import lead_to
 
 pytestmark = pytest.mark.slow  # a server starts in seconds
 ROWS = 2_000
@@ -85,8 +86,7 @@ def test_a_log_is_read_through_faults(store, logs, tmp_path, monkeypatch):
     expected = ingested(spec, str(logs / "log.csv"), tmp_path / "disk")
     for fault in ("slow_down", "cut"):
         with faulty(store.port, Rule(fault, share=0.1, part="GET")) as proxy:
-            for name in ("AWS_ENDPOINT_URL", "STORAGE_EMULATOR_HOST"):
-                monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
+            lead_to(proxy, monkeypatch)
             assert ingested(spec, f"{store.url}/log.csv", tmp_path / fault) == expected
             assert proxy.faults() > 2
 

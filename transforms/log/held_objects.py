@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 from ctrpipe.common import stores
 from ctrpipe.common.files import write_bytes
-from ctrpipe.common.store_folders import cache_folder, new_folder_beside
+from ctrpipe.common.store_folders import new_folder_beside
+from ctrpipe.common.store_names import cache_folder
 
 HELD = "CTRPIPE_HELD_OBJECTS"  # the most bytes of an object, a space, and the folder
 SMALL_BYTES = stores.BLOCK_BYTES
