@@ -44,6 +44,7 @@ def test_a_wrong_hyperparameter_says_the_nearest_right_one(tmp_path):
     ("wrong", "nearest"),
     [
         ("epochs", "training.epochs"),
+        ("gates.auc.minimum", "gates.auc.min"),
         ("training.epoch", "training.epochs"),
         ("embedding_dim", "model.embedding_dim"),
         ("model.embeding_dim", "model.embedding_dim"),
