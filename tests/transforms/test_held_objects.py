@@ -86,7 +86,7 @@ def test_large_objects_and_those_on_a_full_disk_are_not_held(s3, monkeypatch, tm
         assert held.held_object(f"{s3.url}/large") is None and open_stored(f"{s3.url}/large").read() == b"123"
         with pytest.raises(FileNotFoundError):
             held.held_object(f"{s3.url}/none")
-    monkeypatch.setattr(held, "_FREE_BYTES", 1 << 62)
+    monkeypatch.setattr(held, "_FREE_SHARE", 2.0)
     with held_objects([s3.url]):
         assert held.held_object(f"{s3.url}/small") is None and open_stored(f"{s3.url}/small").read() == b"12"
     with held_objects(["log.csv"]):

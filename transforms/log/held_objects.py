@@ -22,9 +22,10 @@ from ctrpipe.common.files import write_bytes
 from ctrpipe.common.store_folders import new_folder_beside
 from ctrpipe.common.store_names import cache_folder
 
-HELD = "CTRPIPE_HELD_OBJECTS"  # the most bytes of an object, a space, and the folder
+HELD = "CTRPIPE_HELD_OBJECTS"  # the most bytes of an object, those of the disk that stay free, and the folder
 SMALL_BYTES = stores.BLOCK_BYTES
-_FREE_BYTES = 4 << 30  # of the disk that stay free
+# Of the disk. A run writes the log's rows twice more, and must not find the disk filled with copies.
+_FREE_SHARE = 0.75
 _LOCKS = 256  # an object is fetched by one process or thread
 
 
@@ -50,7 +51,8 @@ def held_objects(paths: Iterable[str], most: int = SMALL_BYTES) -> Iterator[None
         with contextlib.suppress(OSError):  # without a folder nothing is held
             base = cache_folder()
             base.mkdir(parents=True, exist_ok=True)
-            os.environ[HELD] = f"{most} {stack.enter_context(new_folder_beside(base / 'held'))}"
+            folder = stack.enter_context(new_folder_beside(base / "held"))
+            os.environ[HELD] = f"{most} {int(_FREE_SHARE * shutil.disk_usage(folder).free)} {folder}"
         try:
             yield
         finally:
@@ -64,16 +66,19 @@ def held_object(url: str) -> HeldObject | None:
         FileNotFoundError: there is no such object.
         StoreError: the store refuses the request, or does not answer.
     """
-    most, _, place = os.environ.get(HELD, "").partition(" ")
+    if not (setting := os.environ.get(HELD)):
+        return None
+    most, stay_free, place = setting.split(" ", 2)
     folder = pathlib.Path(place)
-    if not place or not folder.is_dir():
+    if not folder.is_dir():
         return None
     name = hashlib.sha256(url.encode()).hexdigest()
     about = folder / f"{name}.json"
     if not about.exists():
         with _alone(folder, name):
             if not about.exists():
-                _fetch(url, about, int(most))
+                room = shutil.disk_usage(folder).free - int(stay_free)
+                _fetch(url, about, min(int(most), room))
     try:
         seen, is_held = json.loads(about.read_text())
     except (OSError, ValueError):
@@ -109,7 +114,7 @@ def _alone(folder: pathlib.Path, name: str) -> Iterator[None]:
 
 def _fetch(url: str, about: pathlib.Path, most: int) -> None:
     """Writes an object and then what is known of it; for one that is not held, what is known alone."""
-    seen, contents = stores.read_small(url, min(most, shutil.disk_usage(about.parent).free - _FREE_BYTES))
+    seen, contents = stores.read_small(url, most)
     with contextlib.suppress(OSError):
         if contents is not None:
             about.with_suffix("").write_bytes(contents)
