@@ -83,6 +83,8 @@ def to_array(
     if any(size < 0 for size in sizes):  # unknown_rank is not looked at, as in TensorFlow's TensorShape
         raise ValueError("the shape is not known")
     size = math.prod(sizes)
+    if not size and proto.dtype in _KNOWN:  # as in Tensor::FromProto, which reads no content then
+        return np.empty(sizes, tf.as_dtype(proto.dtype).as_numpy_dtype)
     dtype = _NUMBERS.get(proto.dtype)
     sent = proto.tensor_content or (b"" if content is None else content)
     if dtype is not None and len(sent):

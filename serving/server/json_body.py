@@ -44,6 +44,7 @@ _SIGN_AND_ZEROS = re.compile("[-+]?0*")
 _LONG_NUMBER = re.compile(rb"[0-9][0-9.]{15}|[0-9][eE]")
 _ZERO_TIMES_A_POWER = re.compile(rb"0[eE]\+?[0-9]{3,}[\s,\]}]")
 _NAN, _NULL = b"NaN", b"null"
+_TINY_ZEROS = b"0" * 37  # behind the point of a number below float32's smallest normal one, 1.2e-38
 _FEW_BYTES = 1 << 10
 _PIECE_BYTES = 1 << 18
 _FEW_PLACES = 1 << 10  # matches in a piece; random hexadecimal ids have at most half as many
@@ -140,6 +141,11 @@ def has_booleans(body: bytes) -> bool:
     return _holds(body, b"true") or _holds(body, b"false")
 
 
+def has_tiny_numbers(body: bytes) -> bool:
+    """Returns whether the body may hold subnormal numbers (P15). The texts may also be inside strings."""
+    return _holds(body, b"e-") or _holds(body, b"E-") or _TINY_ZEROS in body
+
+
 def _has_zero_times_a_power(body: bytes) -> bool:
     if len(body) < _FEW_BYTES:
         return _ZERO_TIMES_A_POWER.search(body) is not None
@@ -153,7 +159,7 @@ def _has_zero_times_a_power(body: bytes) -> bool:
 
 def _holds(body: bytes, word: bytes) -> bool:
     """Returns `word in body`, for a word of JSON. Five times faster than bytes.find above 1 KiB."""
-    return (len(body) < _FEW_BYTES or any(places.size for places in _places(body, word[1:3]))) and word in body
+    return (len(body) < _FEW_BYTES or any(places.size for places in _places(body, word[-2:]))) and word in body
 
 
 def _places(body: bytes, pair: bytes) -> Iterator[np.ndarray]:

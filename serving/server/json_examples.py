@@ -11,7 +11,7 @@ from ctrpipe.serving.server.errors import ServingError, bad_request
 from ctrpipe.serving.server.examples import with_context
 from ctrpipe.serving.server.json_response import decimals, in_object, of_rows
 from ctrpipe.serving.server.json_values import json_string, json_type, members, shown
-from ctrpipe.serving.server.tensors import decode_base64, is_base64
+from ctrpipe.serving.server.tensors import decode_base64, flushed, is_base64
 
 _EMPTY_FIELD_2 = b"\x12\x00"
 _KINDS = {"float_list": "float", "int64_list": "int64", "bytes_list": "bytes"}
@@ -81,7 +81,11 @@ def _add(feature: feature_pb2.Feature, name: str, item: Any) -> None:
         raise bad_request(f"Unexpected element type in feature: {name} expecting type: {_KINDS[present]}")
     if kind == "int64_list" and item >= 2**63:
         raise bad_request(f"Feature: {name} has uint64_t element. Only int64_t is supported.")
-    getattr(feature, kind).value.append(_bytes(item) if kind == "bytes_list" else item)
+    if kind == "bytes_list":
+        item = _bytes(item)
+    elif kind == "float_list":
+        item = flushed(item)
+    getattr(feature, kind).value.append(item)
 
 
 def _kind(item: Any) -> str | None:

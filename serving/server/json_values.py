@@ -13,6 +13,7 @@ ECHO_BYTES = 256
 MOST_REPEATED = 10_000
 _INDENT = b"    "
 _ESCAPED = re.compile(rb'["\\\x00-\x1f]')
+_SMALLEST_NORMAL = 2.0**-1022
 _SHORT_ESCAPES = {8: b"\\b", 9: b"\\t", 10: b"\\n", 12: b"\\f", 13: b"\\r", 34: b'\\"', 92: b"\\\\"}
 _END = object()
 
@@ -142,7 +143,7 @@ def _double_text(value: float) -> bytes:
     assert isinstance(exponent, int)  # the number is finite
     text = "".join(map(str, digits))
     point = len(text) + exponent  # position of the decimal point in the digits
-    if not value:
+    if abs(value) < _SMALLEST_NORMAL:  # subnormal numbers are zeros there (P15)
         text = "0.0"
     elif len(text) <= point <= 21:
         text = text.ljust(point, "0") + ".0"

@@ -29,7 +29,7 @@ from ctrpipe.serving.server.examples import DEFAULT_SIGNATURE, classify, regress
 from ctrpipe.serving.server.http_protocol import HTML, HttpServer, Response, uvicorn_server
 from ctrpipe.serving.server.http_request import Limits, Request
 from ctrpipe.serving.server.inflate import Damaged, inflate
-from ctrpipe.serving.server.json_body import has_booleans, parse_body
+from ctrpipe.serving.server.json_body import has_booleans, has_tiny_numbers, parse_body
 from ctrpipe.serving.server.json_examples import format_classify, format_regress, parse_examples
 from ctrpipe.serving.server.json_response import error_body, format_predict
 from ctrpipe.serving.server.json_values import shown
@@ -38,7 +38,7 @@ from ctrpipe.serving.server.monitoring_config import metrics_path
 from ctrpipe.serving.server.options import ServerOptions
 from ctrpipe.serving.server.pace import SHORT_SECONDS, Paces
 from ctrpipe.serving.server.request_log import classify_record, predict_record, regress_record
-from ctrpipe.serving.server.tensors import parse_predict
+from ctrpipe.serving.server.tensors import Kinds, parse_predict
 
 if TYPE_CHECKING:
     from ctrpipe.serving.server.logged_rows import LoggedRows
@@ -364,7 +364,8 @@ class RestApi:
             if not dtypes:
                 name = request.get("signature_name") or "DEFAULT"
                 raise bad_request(f"Failed to get input map for signature: {name}")
-            return signature, *parse_predict(request, dtypes, has_booleans(body), reading)
+            kinds = Kinds(has_booleans(body), has_tiny_numbers(body))
+            return signature, *parse_predict(request, dtypes, kinds, reading)
 
     def _run(self, version: ServedVersion, body: bytes, reading: Reading) -> bytes:
         """Returns the response to a request."""

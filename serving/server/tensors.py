@@ -6,10 +6,11 @@ to find the error that TF Serving would report first.
 
 import binascii
 import itertools
+import math
 import operator
 import struct
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -31,6 +32,9 @@ _INTEGER_LIMITS = {
     tf.uint64: (0, 2**64 - 1),
 }
 _FLOATS = (tf.float32, tf.float64)
+# TF Serving's threads of REST take a subnormal number for zero (P15). The processor compares what it has rounded to 24
+# bits: half of the last one below the smallest normal float rounds up to it.
+_NORMAL_FROM = {tf.float32: 2.0**-126 - 2.0**-151, tf.float64: 2.0**-1022}
 # struct packs a list of numbers three times as fast as numpy, and refuses other types and integers out of range.
 _PACKED = {
     tf.int8: ("i", np.int32),
@@ -53,16 +57,31 @@ class _Unexpected(Exception):
     """Raised if the bulk reader cannot read a value. The value-by-value reader then reads or refuses it."""
 
 
+class Kinds(NamedTuple):
+    """What a request may hold, and has to be looked for.
+
+    Attributes:
+        booleans: False if the request is known to hold no true or false. Otherwise every value is checked, because
+            Python's booleans are integers.
+        tiny: False if the request is known to hold no subnormal numbers.
+    """
+
+    booleans: bool = True
+    tiny: bool = True
+
+
+_ANY = Kinds()
+
+
 def parse_predict(
-    body: dict[str, Any], dtypes: Dtypes, has_booleans: bool = True, reading: Reading | None = None
+    body: dict[str, Any], dtypes: Dtypes, kinds: Kinds = _ANY, reading: Reading | None = None
 ) -> tuple[dict[str, np.ndarray], bool]:
     """Returns the inputs of a predict request, and whether it was in row format.
 
     Args:
         body: The request's top-level object.
         dtypes: The dtypes of the signature's inputs, at least one.
-        has_booleans: False if the request is known to hold no true or false. Otherwise every value is checked, because
-            Python's booleans are integers.
+        kinds: What the request may hold.
         reading: Limits of time and memory.
 
     Raises:
@@ -79,11 +98,11 @@ def parse_predict(
         if not instances:
             raise _malformed(body, "No values in 'instances' array")
         try:
-            return _rows_in_bulk(instances, dtypes, has_booleans), True
+            return _rows_in_bulk(instances, dtypes, kinds), True
         except _Unexpected:
             return _rows(instances, dtypes, reading or Reading()), True
     if "inputs" in body:
-        return _columns(body["inputs"], dtypes, has_booleans, reading or Reading()), False
+        return _columns(body["inputs"], dtypes, kinds, reading or Reading()), False
     raise bad_request("Missing 'inputs' or 'instances' key")
 
 
@@ -94,25 +113,25 @@ def _malformed(body: dict[str, Any], reason: str) -> ServingError:
 # In bulk -------------------------------------------------------------------------------------------------------------
 
 
-def _rows_in_bulk(instances: list[Any], dtypes: Dtypes, has_booleans: bool) -> dict[str, np.ndarray]:
+def _rows_in_bulk(instances: list[Any], dtypes: Dtypes, kinds: Kinds) -> dict[str, np.ndarray]:
     if not _is_named(instances[0]):
         if len(dtypes) > 1:
             raise _Unexpected()
         [(name, dtype)] = dtypes.items()
-        return {name: _bulk(instances, dtype, has_booleans)}
+        return {name: _bulk(instances, dtype, kinds)}
     if set(map(type, instances)) != {dict} or set(map(len, instances)) != {len(dtypes)}:
         raise _Unexpected()
     try:
         if len(dtypes) == 1:
             [(name, dtype)] = dtypes.items()
-            return {name: _bulk([row[name] for row in instances], dtype, has_booleans)}
+            return {name: _bulk([row[name] for row in instances], dtype, kinds)}
         columns = zip(*map(operator.itemgetter(*dtypes), instances), strict=True)
-        return {name: _bulk(column, dtypes[name], has_booleans) for name, column in zip(dtypes, columns, strict=True)}
+        return {name: _bulk(column, dtypes[name], kinds) for name, column in zip(dtypes, columns, strict=True)}
     except KeyError:
         raise _Unexpected() from None
 
 
-def _bulk(values: Sequence[Any], dtype: tf.DType, has_booleans: bool) -> np.ndarray:
+def _bulk(values: Sequence[Any], dtype: tf.DType, kinds: Kinds) -> np.ndarray:
     """Reads a list, nested or not, as a tensor."""
     shape, level = [len(values)], values
     while level and type(level[0]) is list:
@@ -125,10 +144,10 @@ def _bulk(values: Sequence[Any], dtype: tf.DType, has_booleans: bool) -> np.ndar
         level = list(itertools.chain.from_iterable(level))
         if len(shape) > MAX_DIMENSIONS:
             raise _Unexpected()
-    return _flat(level, dtype, has_booleans).reshape(shape)
+    return _flat(level, dtype, kinds).reshape(shape)
 
 
-def _flat(values: Sequence[Any], dtype: tf.DType, has_booleans: bool) -> np.ndarray:
+def _flat(values: Sequence[Any], dtype: tf.DType, kinds: Kinds) -> np.ndarray:
     """Returns a list of scalars as a vector."""
     if dtype is tf.string:
         return _strings(values)
@@ -137,13 +156,21 @@ def _flat(values: Sequence[Any], dtype: tf.DType, has_booleans: bool) -> np.ndar
             raise _Unexpected()
         return np.array(values, bool)
     code, packed = _PACKED.get(dtype, (None, None))
-    if code is None or (has_booleans and bool in set(map(type, values))):
+    if code is None or (kinds.booleans and bool in set(map(type, values))):
         raise _Unexpected()
     try:
         array = np.frombuffer(struct.pack(f"{len(values)}{code}", *values), packed)
     except (struct.error, OverflowError):
         raise _Unexpected() from None
+    if kinds.tiny and dtype in _FLOATS:
+        array = _without_subnormals(array, values, dtype)
     return _cast(array, dtype)
+
+
+def _without_subnormals(array: np.ndarray, values: Sequence[float], dtype: tf.DType) -> np.ndarray:
+    """Returns the numbers with zeros of their sign in place of subnormal ones."""
+    exact = np.array(values, np.float64)
+    return np.where(np.abs(exact) < _NORMAL_FROM[dtype], np.copysign(array.dtype.type(0), array), array)
 
 
 def _strings(values: Sequence[Any]) -> np.ndarray:
@@ -242,7 +269,7 @@ def _shape_text(array: np.ndarray) -> str:
     return f"[{','.join(map(str, array.shape))}]"
 
 
-def _columns(inputs: Any, dtypes: Dtypes, has_booleans: bool, reading: Reading) -> dict[str, np.ndarray]:
+def _columns(inputs: Any, dtypes: Dtypes, kinds: Kinds, reading: Reading) -> dict[str, np.ndarray]:
     if not _is_named(inputs):
         if len(dtypes) > 1:
             raise bad_request(
@@ -254,15 +281,15 @@ def _columns(inputs: Any, dtypes: Dtypes, has_booleans: bool, reading: Reading) 
     for name, dtype in dtypes.items():
         if name not in inputs:
             raise bad_request(f"Missing named input: {name} in 'inputs' object.")
-        tensors[name] = to_tensor(inputs[name], dtype, has_booleans, reading)
+        tensors[name] = to_tensor(inputs[name], dtype, kinds, reading)
     return tensors
 
 
-def to_tensor(value: Any, dtype: tf.DType, has_booleans: bool = True, reading: Reading | None = None) -> np.ndarray:
+def to_tensor(value: Any, dtype: tf.DType, kinds: Kinds = _ANY, reading: Reading | None = None) -> np.ndarray:
     """Returns a JSON scalar or nested list as a tensor. Raises ServingError (P15-P20)."""
     if isinstance(value, list):
         try:
-            return _bulk(value, dtype, has_booleans)
+            return _bulk(value, dtype, kinds)
         except _Unexpected:
             pass
     shape = _shape(value)
@@ -329,7 +356,7 @@ def _scalar(value: Any, dtype: tf.DType) -> Any:
             return _base64(value)
     elif dtype in _FLOATS:
         if is_number:
-            return float(value)
+            return flushed(float(value), dtype)
     elif dtype in _INTEGER_LIMITS:
         low, high = _INTEGER_LIMITS[dtype]
         if is_number and isinstance(value, int) and low <= value <= high:
@@ -344,6 +371,11 @@ def _scalar(value: Any, dtype: tf.DType) -> Any:
         raise ServingError("UNIMPLEMENTED", f"Conversion of JSON Value: {shown(value)} to type: {dtype_name(dtype)}")
     name = dtype_name(dtype)
     raise bad_request(f"JSON Value: {shown(value)} Type: {json_type(value)} is not of expected type: {name}")
+
+
+def flushed(value: float, dtype: tf.DType = tf.float32) -> float:
+    """Returns a number of this type, or zero with its sign where it is subnormal (P15)."""
+    return math.copysign(0.0, value) if abs(value) < _NORMAL_FROM[dtype] else value
 
 
 def dtype_name(dtype: tf.DType) -> str:

@@ -30,8 +30,9 @@ class Answer(NamedTuple):
     body: bytes
 
     def error(self) -> str:
-        """Returns the error's text, with 15 digits of each number (J9)."""
+        """Returns the error's text, 15 digits of each number (J9), and without protobuf's mark."""
         text = json.loads(self.body.decode("utf-8", "replace"))["error"] if self.body else ""
+        text = re.sub(r"goo\.gle/debug\w+ *\n", "", text)
         text = re.sub(r"-?\d+\.\d+(e-?\d+)?", lambda number: f"{float(number[0]):.15g}", text)
         return re.sub("\ufffd+", "\ufffd", text)
 

@@ -15,6 +15,11 @@ def test_C1_examples_and_their_signature(predict):
     assert answer == (200, {"results": [[["a", 0.25], ["other", 0.75]]]})
 
 
+def test_C1_P15_a_subnormal_number_is_zero(predict):
+    answer = predict(body({"x": 1e-40}, {"x": -1e-310}, signature_name="classify_scores"), ":classify")
+    assert answer == (200, {"results": [[["", 0.0]], [["", 0.0]]]})
+
+
 @pytest.mark.parametrize("method", [":classify", ":regress"])
 @pytest.mark.parametrize(
     ("changes", "reason"),

@@ -53,6 +53,7 @@ OK = Answer(200, b'{"predictions": [1.0]}')
         (b"{}", Answer(400, b'{"error": "\xef\xbf\xbd"}'), Answer(400, b'{"error": "\xff\xfe"}'), True),
         (b"{}", Answer(400, b'{"error": "1.2500000000000001"}'), Answer(400, b'{"error": "1.26"}'), False),
         (b"{}", Answer(400, b'{"error": "1.2500000000000001"}'), Answer(400, b'{"error": "1.25"}'), True),
+        (b"{}", Answer(400, b'{"error": "in: a"}'), Answer(400, b'{"error": "in: goo.gle/debugproto   \\na"}'), True),
         (b'"mixed"', Answer(200, b'{"a": 1, "b": NaN}'), Answer(200, b'{"b": NaN, "a": 1}'), True),
         (b'"mixed"', Answer(200, b'{"a": 1}'), Answer(200, b'{"a": 2}'), False),
         (b'"mixed" inputs', Answer(400, b'{"error": "a"}'), Answer(501, b'{"error": "b"}'), True),

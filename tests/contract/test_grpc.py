@@ -332,6 +332,15 @@ def test_G5_a_rank_that_is_said_to_be_unknown_is_that_of_the_sizes(rpc, value):
     np.testing.assert_array_equal(tf.make_ndarray(answer), expected)
 
 
+@pytest.mark.parametrize("content", [b"\0", bytes(8), bytes(1 << 17)], ids=len)
+@pytest.mark.parametrize(("alias", "signature", "dtype"), [("x", "any_shape", np.float32), ("s", "strings", object)])
+def test_G5_the_content_of_a_tensor_without_elements_is_not_read(rpc, alias, signature, dtype, content):
+    sent = request({alias: np.zeros((2, 0), dtype)}, signature=signature)
+    sent.inputs[alias].tensor_content = content
+    [answer] = rpc.prediction.Predict(sent).outputs.values()
+    assert tf.make_ndarray(answer).shape == (2, 0)
+
+
 def test_G5_a_tensor_of_another_type_is_not_cast(rpc):
     code, message = predict_refusal(rpc, inputs={"x": np.int64([1])})
     assert (code, message) == ("INVALID_ARGUMENT", "Expects arg[0] to be float but int64 is provided")

@@ -35,6 +35,34 @@ def test_P15_floats_take_integers_and_round(predict):
     np.testing.assert_array_equal(np.array(answer["outputs"]["float32"], np.float32), np.array(rounded, np.float32))
 
 
+@pytest.mark.parametrize(
+    ("name", "smallest", "below"),
+    [  # the processor rounds to 24 bits before it compares: half of the last one rounds up
+        ("float32", 2.0**-126 - 2.0**-151, [2.0**-126 - 2.0**-150, 1e-40, 1.4e-45]),
+        ("float64", 2.0**-1022, [2.225073858507201e-308, 1e-310, 5e-324]),
+    ],
+)
+def test_P15_subnormal_numbers_are_zeros(predict, name, smallest, below):
+    status, answer = predict(numbers(**{name: [smallest, 0.1, *below, *(-value for value in below)]}))
+    found = np.array(answer["outputs"][name], name)
+    assert status == 200
+    np.testing.assert_array_equal(found[:2], np.array([smallest, 0.1], name))
+    assert not found[2:].any() and np.signbit(found[2:]).tolist() == [False] * 3 + [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("1e-40", 0), ("-1E-40", 0), (f"0.{'0' * 37}1", 0), (f"[0.{'0' * 37}1]", [0]), ("[2e-38]", [2e-38])],
+)
+def test_P15_a_subnormal_number_is_zero_however_it_is_written(predict, text, expected):
+    status, answer = predict(f'{{"signature_name": "any_shape", "inputs": {text}}}')
+    assert (status, answer["outputs"]) == (200, pytest.approx(expected, rel=1e-6, abs=0))
+
+
+def test_P15_J9_an_error_shows_a_subnormal_number_as_zero(error):
+    assert error(numbers(int8=[-1e-310]))[1].startswith("JSON Value: -0.0 Type: Number")
+
+
 @pytest.mark.parametrize("name", INTEGERS)
 def test_P16_integers_in_range(predict, error, name):
     low, high = INTEGERS[name]

@@ -286,8 +286,11 @@ def test_V3_of_several_versions_that_go_the_highest_stays_until_a_new_one_serves
     flags = [f"--model_config_file={config}", "--model_config_file_poll_wait_seconds=1", POLL]
     with servers.start(flags) as addresses, Rpc(addresses.grpc) as rpc:
         wait_for(lambda: rpc.states() == {1: "AVAILABLE", 2: "AVAILABLE"})
-        break_version(tmp_path / "base", 3)  # is tried again in a minute
-        config.write_text(model_config(m=(tmp_path / "base", "model_version_policy { specific { versions: 3 } }")))
+        # In a folder of its own: a load that has begun, as this one is tried again in a minute, holds up the other
+        # actions of TF Serving.
+        (tmp_path / "other").mkdir()
+        break_version(tmp_path / "other", 3)
+        config.write_text(model_config(m=(tmp_path / "other",)))
         wait_for(lambda: rpc.states() == {1: "END", 2: "AVAILABLE", 3: "LOADING"})
         assert rpc.answering() == 2
 
