@@ -11,6 +11,8 @@ not depend on their units.
 
 import dataclasses
 import functools
+import math
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -39,6 +41,7 @@ FOLDS = 5  # of cross-validation
 _MIXER, _MIXED_BITS = np.uint64(0x9E3779B97F4A7C15), np.uint64(40)  # Fibonacci hashing of a row's number
 _BLOCK_ROWS = 1 << 16
 _MOST_BYTES = 1 << 30  # of all rows: more rows are read again for each step
+_FEWEST_STEPS = 5  # before what is left is told
 _LEAST_RATE = 1e-6  # as in CTRModel.start_at
 
 
@@ -175,17 +178,24 @@ class LinearRows:
                 gradient[:ids] += block.ids.T @ residuals
                 gradient[ids:-1] += np.einsum("n,nd->d", residuals, block.dense)
                 gradient[-1] += residuals.sum()
-            held_out = "" if fold is None else f", part {fold + 1} of {FOLDS} left out"
-            self._announce_if_due(f"Logistic regression: loss {loss / total:.4f} on {self.count:,} rows{held_out}")
             return loss / total, gradient * scale / total
 
         if start is None:
             start = Weights(np.zeros(ids), np.zeros(dense), float(logit(rate)))
         begin = np.concatenate([start.ids, start.dense, [start.bias]]) / scale
+        progress = FitProgress(
+            decrease, f" on {self.count:,} rows{'' if fold is None else f', part {fold + 1} of {FOLDS} left out,'}"
+        )
+
+        def tell(intermediate_result: scipy.optimize.OptimizeResult) -> None:
+            self._announce_if_due(progress.step(float(intermediate_result.fun), time.monotonic()))
+
         options = {"maxiter": MOST_ITERATIONS, "maxfun": 2 * MOST_ITERATIONS, "ftol": decrease, "gtol": SLOPE}
         options["maxcor"] = REMEMBERED
         with threadpool_limits(1, "blas"):  # see `_dot`: with 470,000 weights a fit takes a third more with two threads
-            optimum = scipy.optimize.minimize(objective, begin, jac=True, method="L-BFGS-B", options=options)
+            optimum = scipy.optimize.minimize(
+                objective, begin, jac=True, method="L-BFGS-B", options=options, callback=tell
+            )
         weights = unpacked(optimum.x)
         return Fit(weights, self.loss(weights, task, fold)[0] / total, int(optimum.nit), optimum.status == 0)
 
@@ -295,6 +305,51 @@ class Fit:
     loss: float
     iterations: int
     converged: bool
+
+
+class FitProgress:
+    """Tells how far a fit is: the steps, the seconds, and about how many are left.
+
+    The decreases of the loss fall geometrically on the whole, so that the steps until one is small enough are
+    extrapolated from the largest to the smallest one so far.
+
+    Args:
+        decrease: The relative decrease in a step that ends the fit.
+        what: What the loss is of, in words that follow it.
+    """
+
+    def __init__(self, decrease: float, what: str):
+        self._decrease, self._what = decrease, what
+        self._started = time.monotonic()
+        self._losses: list[float] = []
+        self._decreases: list[float] = []
+
+    def step(self, loss: float, now: float) -> str:
+        """Returns the line after another step.
+
+        Args:
+            loss: The mean loss after the step.
+            now: The time, of time.monotonic.
+        """
+        if self._losses and 0 < loss < self._losses[-1]:
+            self._decreases.append((self._losses[-1] - loss) / loss)
+        self._losses.append(loss)
+        seconds = now - self._started
+        steps = self._steps_left()
+        left = "" if steps is None else f", about {seconds / len(self._losses) * steps:,.0f} s left"
+        done = f"{len(self._losses):,} steps in {seconds:,.0f} s"
+        return f"Logistic regression: loss {loss:.4f}{self._what} after {done}{left}"
+
+    def _steps_left(self) -> float | None:
+        """Returns about how many steps are left; None before some steps have told it."""
+        if len(self._decreases) < _FEWEST_STEPS:
+            return None
+        largest, smallest = max(self._decreases), min(self._decreases)
+        if smallest >= largest:
+            return None
+        share = math.log(largest / max(smallest, self._decrease)) / math.log(largest / self._decrease)
+        most = float(MOST_ITERATIONS - len(self._losses))
+        return min((len(self._decreases) - 1) * (1 / share - 1), most) if 0 < share <= 1 else 0.0
 
 
 def _dot(first: np.ndarray, second: np.ndarray) -> float:

@@ -16,6 +16,7 @@ from ctrpipe.pipeline.tune.summary import best_first, setting_text
 
 BUDGET = "The budget's curve"
 FAINTEST = 0.25  # of the line of the worst trial
+WIDTH = 4.4  # inches, which a phone shows without scrolling
 TICKS = 5  # ticks of a range's axis in the parallel coordinates
 
 
@@ -54,7 +55,7 @@ def budget_curve(report: dict[str, Any]) -> tuple[list[int], list[float | None],
 
 def _budget(report: dict[str, Any]) -> Figure:
     spent, values, best = budget_curve(report)
-    figure = Figure(figsize=(5.2, 3.2))
+    figure = Figure(figsize=(WIDTH, 3.2))
     axis = figure.subplots()
     known = [(steps, value) for steps, value in zip(spent, values, strict=True) if value is not None]
     axis.plot(*zip(*known, strict=True), "o", color=PLUS, alpha=0.6, label="completed trial")
@@ -84,39 +85,42 @@ def _importance(importance: dict[str, float]) -> Figure:
 def _coordinates(report: dict[str, Any]) -> Figure:
     trials = best_first(report)[::-1]  # the best is drawn last, on top
     keys = [*report["space"]]
-    figure = Figure(figsize=(max(6.0, 1.7 * (len(keys) + 1)), 4.2))
+    rows = len(keys) + 1
+    figure = Figure(figsize=(WIDTH, 0.5 + 0.65 * rows))
     axis = figure.subplots()
     places = {key: _places([trial["settings"][key] for trial in trials], report["space"][key]) for key in keys}
     values = np.array([trial["value"] for trial in trials])
     span = np.ptp(values) or 1.0
-    heights = (values - values.min()) / span
+    shares = (values - values.min()) / span
     lines = [
-        [*((column, places[key][0][row]) for column, key in enumerate(keys)), (len(keys), heights[row])]
-        for row in range(len(trials))
+        [*((places[key][0][trial], row) for row, key in enumerate(keys)), (shares[trial], len(keys))]
+        for trial in range(len(trials))
     ]
-    good = 1 - heights if report["objective"] == "validation_log_loss" else heights
+    good = 1 - shares if report["objective"] == "validation_log_loss" else shares
     colors = [
         to_rgba(MINUS if best else PLUS, FAINTEST + (1 - FAINTEST) * one)
         for one, best in zip(good, good == 1, strict=True)
     ]
     axis.add_collection(LineCollection(lines, colors=colors, linewidths=1 + 1.5 * (good == 1)))
-    for column, key in enumerate(keys):
-        _draw_axis(axis, column, places[key][1])
+    for row, key in enumerate(keys):
+        _draw_axis(axis, row, places[key][1])
     _draw_axis(axis, len(keys), [(0.0, f"{values.min():.4f}"), (1.0, f"{values.min() + np.ptp(values):.4f}")])
-    axis.set(xlim=(-0.2, len(keys) + 0.6), ylim=(-0.05, 1.05), yticks=[])
+    axis.set(xlim=(-0.05, 1.05), ylim=(rows - 0.4, -0.3), xticks=[])
     axis.grid(False)
-    axis.set_xticks(
-        range(len(keys) + 1), [*(key.partition(".")[2].replace("_", "\n") for key in keys), report["objective"]]
+    objective = report["objective"].replace("_", " ")
+    axis.set_yticks(
+        range(rows), [*(key.partition(".")[2].replace("_", "\n") for key in keys), objective.replace(" ", "\n")]
     )
     for side in ("top", "left", "right", "bottom"):
         axis.spines[side].set_visible(False)
     return figure
 
 
-def _draw_axis(axis: Axes, column: int, ticks: Sequence[tuple[float, str]]) -> None:
-    axis.axvline(column, color=MUTED, linewidth=0.8, zorder=0)
-    for height, text in ticks:
-        axis.text(column + 0.03, height, text, fontsize="x-small", verticalalignment="center")
+def _draw_axis(axis: Axes, row: int, ticks: Sequence[tuple[float, str]]) -> None:
+    axis.axhline(row, color=MUTED, linewidth=0.8, zorder=0)
+    for place, text in ticks:
+        at = {0.0: "left", 1.0: "right"}.get(place, "center")
+        axis.text(place, row + 0.08, text, fontsize="x-small", horizontalalignment=at, verticalalignment="top")
 
 
 def _places(values: list[Any], space: Any) -> tuple[list[float], list[tuple[float, str]]]:

@@ -297,3 +297,15 @@ def test_vectors_and_weighted_values_are_columns_of_the_fit(tmp_path: pathlib.Pa
     model({"ids": ids[:1], "dense": dense[:1], "slot_weights": weights[:1]})
     found.load(model, [fit.weights])
     assert found.distance(model, [fit.weights]) < 1e-4
+
+
+def test_what_is_left_of_a_fit_is_extrapolated_from_the_decreases_of_its_loss() -> None:
+    """Each step halves the decrease from 0.1 on, so that the 24th is below 1e-8; a step takes two seconds."""
+    progress = linear_fit.FitProgress(1e-8, " on 9 rows")
+    began = progress._started
+    lines = [progress.step(1 + 0.2 * 0.5**step, began + 2 * step) for step in range(1, 20)]
+    assert lines[0] == "Logistic regression: loss 1.1000 on 9 rows after 1 steps in 2 s"
+    assert not any("left" in line for line in lines[:5])
+    left = [float(line.rpartition("about ")[2].removesuffix(" s left")) for line in lines[8:]]
+    expected = [2 * (24 - step) for step in range(9, 20)]
+    np.testing.assert_allclose(left, expected, atol=4)
