@@ -87,7 +87,6 @@ def test_log_run_scores_and_server_are_in_a_store(store, tmp_path, monkeypatch):
         monkeypatch.setenv(name, value)
     summary = json.loads(stores.read_bytes(f"{store.url}/scores/_summary.json"))
     assert summary["rows"] == summary["scored"] == ROWS
-    stores.delete(f"{run}/report.html")
     assert call("report", run) == (0, f"Written: {run}/report.html\n")
     assert b"<html" in stores.read_bytes(f"{run}/report.html")
     port = free_port()
