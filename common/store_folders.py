@@ -121,7 +121,7 @@ def upload(
 def _measured(source: IO[bytes]) -> StoredFile:
     with source:
         digest = hashlib.file_digest(source, "sha256").hexdigest()  # type: ignore[arg-type]
-        return StoredFile(source.tell(), digest)
+        return StoredFile(source.seek(0, os.SEEK_END), digest)
 
 
 # Read ----------------------------------------------------------------------------------------------------------------

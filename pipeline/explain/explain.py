@@ -14,6 +14,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_json
 from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.progress import announce, throttled_announce
+from ctrpipe.common.store_names import with_urls
 from ctrpipe.models.base.saved import load_model, saved_class
 from ctrpipe.models.explain.pair_counts import PairCounts
 from ctrpipe.models.layers.boosted import Boosted
@@ -117,7 +118,7 @@ def explain(source: TrainedModel, data: Sequence[str], settings: Settings) -> di
     finally:
         scorer.close()
     return {
-        "model": str(source.version),
+        "model": with_urls(str(source.version)),
         "task": task,
         "rows": rows.num_rows,
         "slice": "=".join(settings.slice) if settings.slice else None,

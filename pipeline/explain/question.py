@@ -8,6 +8,7 @@ from typing import Any
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_text
+from ctrpipe.common.store_names import with_urls
 from ctrpipe.pipeline.explain.explain import Settings, explain, explain_line, write_explanation
 from ctrpipe.pipeline.explain.explained_row import RowExplained
 from ctrpipe.pipeline.explain.prune import config_of_run, write_pruned
@@ -119,7 +120,7 @@ def explain_row(
     if output is None:
         return LineExplained(explained, None)
     by_method = {one.method: dataclasses.asdict(one) for one in explained}
-    written = write_explanation(output, "row.json", {"row": row, "model": str(source.version), **by_method})
+    written = write_explanation(output, "row.json", {"row": row, "model": with_urls(str(source.version)), **by_method})
     return LineExplained(explained, written)
 
 

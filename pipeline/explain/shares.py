@@ -13,6 +13,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.progress import announce
 from ctrpipe.common.significance import holm, two_sided
+from ctrpipe.common.store_names import with_urls
 from ctrpipe.models.base.saved import load_model, saved_class
 from ctrpipe.models.layers.boosted import Boosted
 from ctrpipe.pipeline.config import Monitoring
@@ -87,7 +88,7 @@ def compare_attributions(
         compared.append({"column": column, "share": share, "other": other, "threshold": limit, "breached": breached})
     compared.sort(key=lambda one: (not one["breached"], -abs(one["share"] - one["other"])))
     return {
-        "model": str(source.version),
+        "model": with_urls(str(source.version)),
         "breached": any(one["breached"] for one in compared),
         "log": {"name": name, "rows": rows_of},
         "other": {"name": other_name, "rows": other_rows},

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.grouped_auc import group_aucs
+from ctrpipe.common.store_names import with_urls
 from ctrpipe.pipeline.evaluation.lists import (
     Lists,
     candidate_lists,
@@ -67,8 +68,8 @@ def rank(
     strata = popularity_strata(popularity.astype(np.int64))
     sides = {name: _side(lists, order, strata, depths) for name, order in orders.items()}
     return {
-        "version": str(source.version),
-        "model": str(source.run or source.version),
+        "version": with_urls(str(source.version)),
+        "model": with_urls(str(source.run or source.version)),
         "group": columns.group,
         "item": columns.item,
         "rows": int(kept.sum()),

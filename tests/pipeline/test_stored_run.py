@@ -83,9 +83,10 @@ def test_log_run_scores_and_server_are_in_a_store(store, tmp_path, monkeypatch):
             asked = [request for request in proxy.requests() if "/logs" in request or "logs%2F" in request]
             assert len(asked) <= 3 * FILES + 20, told
             assert str(tmp_path / "cache") not in told
+    for name, value in store.environment.items():
+        monkeypatch.setenv(name, value)
     summary = json.loads(stores.read_bytes(f"{store.url}/scores/_summary.json"))
     assert summary["rows"] == summary["scored"] == ROWS
-    stores.delete(f"{run}/report.html")
     assert call("report", run) == (0, f"Written: {run}/report.html\n")
     assert b"<html" in stores.read_bytes(f"{run}/report.html")
     port = free_port()

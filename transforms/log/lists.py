@@ -31,7 +31,12 @@ def columns_of(
     """
     columns = Columns(group or "user", item or spec.item_column or "item")
     single = spec.columns_of("categorical")
-    for setting, name in zip(settings, (columns.group, columns.item), strict=True):
+    for setting, name, given in zip(settings, (columns.group, columns.item), (group, item), strict=True):
+        if name not in single and not given:
+            raise InputError(
+                f"{setting} is not given, and the model has no column {name} of kind categorical; name one of "
+                f"{', '.join(single)}"
+            )
         if name not in single:
             raise InputError(
                 f"{setting} {name}: no column of the model's kind categorical; they are {', '.join(single)}"

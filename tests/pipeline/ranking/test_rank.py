@@ -117,6 +117,13 @@ def test_columns_that_make_no_lists(source):
         rank(source, (), "film", None, [1])
 
 
+def test_an_option_that_is_not_given_is_not_quoted():
+    other = SPEC.model_copy(update={"features": SPEC.features[:0]})
+    for group, setting in ((None, "--group is not given, and the model has no column user"), ("x", "--group x: no")):
+        with pytest.raises(InputError, match=setting):
+            columns_of(other, group, None)
+
+
 def test_rows_without_a_list_of_two_classes(source, monkeypatch):
     monkeypatch.setattr(module, "read_rows", lambda *arguments: iter([BATCH.slice(3, 1), BATCH.slice(5)]))
     with pytest.raises(InputError, match="no session has a candidate with label 1 and one with 0"):
