@@ -166,6 +166,9 @@ def test_more_trials_two_at_a_time_leave_those_that_are_there(volume, study_here
     assert sum("No trial is left to train" in log for log in logs) == 2
 
 
+@pytest.mark.large(
+    like="tests/kubeflow/test_search.py::test_a_sweep_with_a_pod_for_each_training_has_the_results_of_one_here"
+)
 @pytest.mark.slow
 def test_in_a_store_a_sweep_has_the_results_of_one_here(volume, sweep_here, tmp_path, s3, monkeypatch):
     """Each task begins with an empty disk, as a pod does."""
