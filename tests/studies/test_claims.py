@@ -75,7 +75,6 @@ def test_rows_differ_by_seed_and_effects_do_not():
     np.testing.assert_allclose(first.probabilities[of_first], second.probabilities[of_second])
 
 
-@pytest.mark.large(like="tests/studies/test_claims.py::test_a_claim_holds_where_the_interval_says_so")
 @pytest.mark.slow
 def test_a_claim_is_checked_once_and_then_read(tmp_path, monkeypatch):
     training = claims.TRAINING.model_copy(update={"epochs": 1})
