@@ -55,8 +55,6 @@ IN_TEST_ALL = {
     "rapid_resets": "tests/attack/test_attacks.py",  # unsent_messages
     "long_floats": "tests/attack/test_attacks.py",  # small_floats
     "repeated_names": "tests/serving/test_server_parsing.py",
-    "rows": "tests/attack/test_attacks.py",  # rows_of_no_numbers
-    "short_objects": "tests/attack/test_attacks.py",  # rows_of_no_numbers
     "spoiled_batches": "tests/contract/test_batching.py",
     "strings_in_content": "tests/serving/test_grpc_tensors.py",
     "strings_of_no_utf8": "tests/serving/test_grpc_tensors.py",

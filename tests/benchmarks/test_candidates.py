@@ -55,6 +55,7 @@ def test_an_unknown_model_is_one_line():
     assert result.exit_code == 2 and "--models: " in result.output and "dinn" in result.output
 
 
+@pytest.mark.large(like="tests/benchmarks/test_candidates.py::test_answers_that_differ_are_a_defect")
 @pytest.mark.slow
 def test_the_command_measures_an_export(tmp_path):
     arguments = ["--models", "two_tower", "--events", "3", "--candidates", "5", "--repeats", "1"]

@@ -68,6 +68,7 @@ def answer(*arguments) -> dict:
     return json.loads(result.output.splitlines()[-1])
 
 
+@pytest.mark.large(like="tests/benchmarks/test_score.py::test_claims_are_medians_of_the_rounds")
 def test_the_sides_score_the_same_rows(shared_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(score_sides, "BATCHES", (32,))
     monkeypatch.setattr(score_sides, "PACKED_ROWS", 100)

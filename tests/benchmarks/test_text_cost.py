@@ -27,6 +27,7 @@ def test_a_model_of_a_text_trains_beside_the_others(precision):
     assert job.learner.network.compute_dtype == precision.removeprefix("mixed_")
 
 
+@pytest.mark.large(like="tests/benchmarks/test_text_cost.py::test_a_ratio_is_the_median_of_the_ratios_within_a_repeat")
 @pytest.mark.slow
 def test_every_model_is_measured_and_served_folded(monkeypatch):
     folded = []

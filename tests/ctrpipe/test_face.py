@@ -357,6 +357,17 @@ def test_runs_are_compared(run, runs, tmp_path):
 
 
 @slow
+def test_an_explanation_shows_what_its_report_has(run):
+    found = ctrpipe.explain(run, frame().tail(120), rows=100, repeats=1, pairs=1)
+    rows, columns = found.to_pandas(), found.report["columns"]
+    assert rows["column"].tolist() == [one["name"] for one in columns] and set(rows["column"]) <= set(COLUMNS)
+    assert rows.loc[0, "auc_low"] == columns[0]["auc"]["interval"][0]
+    assert set(found.pairs["first"]) <= set(COLUMNS) and "interplay_bits" in found.pairs
+    shows_itself(found, rows.loc[0, "column"])
+
+
+@pytest.mark.large(like="tests/ctrpipe/test_face.py::test_an_explanation_shows_what_its_report_has")
+@slow
 def test_an_explanation_is_what_the_command_finds(run, tmp_path):
     options = ("--rows", 200, "--repeats", 1, "--pairs", 1, "--output", tmp_path / "command")
     test_rows = frame().tail(240)

@@ -166,6 +166,9 @@ def test_more_trials_two_at_a_time_leave_those_that_are_there(volume, study_here
     assert sum("No trial is left to train" in log for log in logs) == 2
 
 
+@pytest.mark.large(
+    like="tests/kubeflow/test_search.py::test_a_sweep_with_a_pod_for_each_training_has_the_results_of_one_here"
+)
 @pytest.mark.slow
 def test_in_a_store_a_sweep_has_the_results_of_one_here(volume, sweep_here, tmp_path, s3, monkeypatch):
     """Each task begins with an empty disk, as a pod does."""
@@ -188,7 +191,9 @@ def test_in_a_store_a_sweep_has_the_results_of_one_here(volume, sweep_here, tmp_
     assert comparable(json.loads(read_bytes(f"{url}/{gone}"))) == comparable(read(sweep_here / gone))
 
 
-@pytest.mark.large(like="tests/kubeflow/test_search.py::test_in_a_store_a_sweep_has_the_results_of_one_here")
+@pytest.mark.large(
+    like="tests/kubeflow/test_search.py::test_a_sweep_with_a_pod_for_each_training_has_the_results_of_one_here"
+)
 @pytest.mark.slow
 def test_in_a_store_a_study_has_the_results_of_one_here(volume, study_here, tmp_path, s3, monkeypatch):
     monkeypatch.setenv("CTRPIPE_CACHE", str(tmp_path / "disk"))

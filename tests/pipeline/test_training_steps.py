@@ -177,7 +177,7 @@ def test_the_first_model_of_a_process_has_the_seeds_weights_too():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["mlp", "xdeepfm"])
+@pytest.mark.parametrize("model", ["mlp", pytest.param("xdeepfm", marks=pytest.mark.large)])
 def test_l2_shrinks_every_row_of_the_tables_and_the_networks_kernels_and_no_bias(model):
     [batch] = batches_of(model, 1)
     assert l2_error(functools.partial(learner_of, model), batch, 0.5, 0.25) < 1e-5

@@ -123,3 +123,11 @@ def test_a_context_counts_in_every_example():
         parse_examples(body)
     body["examples"] = body["examples"][:150]
     assert len(parse_examples(body)) == 150
+
+
+@pytest.mark.parametrize(("item", "least"), [(b'""', 184), (b"{}", 272), (b"[]", 176), (b"1", 112)])
+def test_each_kind_of_value_is_counted_with_what_the_most_expensive_parser_takes_for_it(item, least):
+    body = b'{"instances": [' + b",".join([item] * 20_000) + b"]}"
+    with pytest.raises(ServingError, match="would take"):
+        check_cost(body, 20_000 * least - 4 * len(body), 100_000)
+    check_cost(body, 20_000 * (least + 250), 100_000)

@@ -36,6 +36,7 @@ def test_a_commit_gives_the_same_bytes_again(release, tmp_path):
     assert built(tmp_path / "clone", tmp_path / "dist", 0o77) == release and len(release) == 2
 
 
+@pytest.mark.large(like="tests/test_wheel.py::test_the_wheel_takes_one_name")
 def test_the_source_distribution_has_each_file_once_and_the_wheel_what_is_installed(release, tmp_path):
     for name, content in release.items():
         (tmp_path / name).write_bytes(content)
@@ -56,6 +57,7 @@ def test_the_source_distribution_has_each_file_once_and_the_wheel_what_is_instal
     assert installed == {name for name in names if name.startswith("ctrpipe/")}
 
 
+@pytest.mark.large(like="tests/test_wheel.py::test_the_wheel_takes_one_name")
 def test_what_is_published_passes_the_indexs_checks(release, tmp_path):
     for name, content in release.items():
         (tmp_path / name).write_bytes(content)
