@@ -20,6 +20,7 @@ from tests.serving.http_app import App
 
 LIMITS = {"max_request_bytes": 1000, "request_timeout": 5.0, "check_interval": 0.05}
 LINE = "X: " + "a" * 1000 + "\r\n"
+CORES = "ctrpipe.serving.server.http_protocol.cores"
 
 
 def echo(request):
@@ -358,7 +359,8 @@ def test_a_request_of_http_clients_library():
         connection.close()
 
 
-def test_short_requests_of_one_client_stay_on_the_loops_thread():
+def test_short_requests_of_one_client_stay_on_the_loops_thread(monkeypatch):
+    monkeypatch.setattr(CORES, lambda: 3)
     threads = []
 
     def where(request):
@@ -378,6 +380,23 @@ def test_short_requests_of_one_client_stay_on_the_loops_thread():
         assert ask(connect())
         assert ask(connection) and not ask(connection)
         assert ask(connection, path="/slow")
+
+
+@pytest.mark.parametrize(("count", "on_loop"), [(2, True), (3, False)])
+def test_on_few_cores_the_loop_answers_the_short_requests_of_several_clients(monkeypatch, count, on_loop):
+    monkeypatch.setattr(CORES, lambda: count)
+
+    def name(request):
+        return Response(200, threading.current_thread().name.encode())
+
+    with served(name) as connect:
+        first, second = connect(), connect()
+        for _ in range(2):
+            names = []
+            for connection in (first, second):
+                connection.sendall(post("a").encode())
+                names.append(connection.recv(1 << 16).partition(b"\r\n\r\n")[2])
+            assert [each.startswith(b"rest") for each in names] == [not on_loop] * 2
 
 
 def test_the_loop_stays_awake_for_one_client_alone():
@@ -401,7 +420,8 @@ def test_the_loop_stays_awake_for_one_client_alone():
     assert seen == ["stop", "answered", "answered", "stop"]
 
 
-def test_a_long_body_is_not_read_on_the_loops_thread():
+def test_a_long_body_is_not_read_on_the_loops_thread(monkeypatch):
+    monkeypatch.setattr(CORES, lambda: 3)
     threads = []
 
     def where(request):
