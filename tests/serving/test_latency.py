@@ -294,7 +294,7 @@ def test_bars_are_set_beside_the_ratios_only_where_they_are_asked_for(report, ca
 
 @pytest.mark.slow
 def test_a_server_that_takes_longer_is_seen_beside_another(folder, tmp_path, capsys):
-    settings = SMALL.model_copy(update={"kinds": ("rest_columnar", "grpc_packed", "rest_b64"), "seconds": 0.2})
+    settings = SMALL.model_copy(update={"kinds": ("rest_columnar", "grpc_packed", "rest_b64"), "seconds": 0.4})
     version = folder / "lr" / "1"
     with serving(version) as (url, address), serving(version, broken=("serving_default",), seconds=0.005) as other:
         found = measure_beside(folder / "lr", folder / LOG, settings, (), other, url, address)
