@@ -399,6 +399,26 @@ def test_on_few_cores_the_loop_answers_the_short_requests_of_several_clients(mon
             assert [each.startswith(b"rest") for each in names] == [not on_loop] * 2
 
 
+def test_on_few_cores_a_short_request_beside_one_of_the_pool_goes_there_too(monkeypatch):
+    monkeypatch.setattr(CORES, lambda: 2)
+    started, ended = threading.Event(), threading.Event()
+
+    def name(request):
+        if request.target == "/slow":
+            started.set()
+            assert ended.wait(10)
+        return Response(200, threading.current_thread().name.encode())
+
+    with served(name, lambda request: request.target != "/slow") as connect:
+        slow, short = connect(post("a", "/slow")), connect()
+        assert started.wait(10)
+        for on_loop in (False, True):
+            short.sendall(post("a").encode())
+            assert short.recv(1 << 16).partition(b"\r\n\r\n")[2].startswith(b"rest") != on_loop
+            ended.set()
+            assert on_loop or status_of(slow.recv(1 << 16)) == [200]
+
+
 def test_the_loop_stays_awake_for_one_client_alone():
     seen = []
 

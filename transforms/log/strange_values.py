@@ -77,7 +77,7 @@ def expressions_without_numbers(spec: LogSpec, rows: pa.Table) -> Iterator[tuple
 
 
 def _texts(values: Values) -> pa.Array:
-    """Returns a column's different values as strings, null for those that are none in UTF-8."""
+    """Returns a column's different values as strings; bytes that are no UTF-8 are replaced."""
     texts = values.texts
     return (
         texts if pa.types.is_string(texts.type) else pa.array([_shown(text) for text in texts.to_pylist()], pa.string())
