@@ -66,7 +66,7 @@ class Numbers:
     def limits(self) -> tuple[float, float]:
         """The range of the rows, widened on each side by WIDENED times its width.
 
-        Without rows the range is 0, and where it is a single number its width is 1, as for the transforms.
+        Without rows the range is [0, 0]. A range of a single number has width 1, as in the transforms.
         """
         least, greatest = (self.minimum, self.maximum) if self.count else (0.0, 0.0)
         more = WIDENED * ((greatest - least) or 1.0)
@@ -102,7 +102,7 @@ class LogSummary:
         numbers: Moments and quantiles of the columns whose transform uses them.
         capacity: Number of distinct values of a column up to which counting is exact.
         documents: Document counts of the columns whose tokens are ranked by TF x IDF.
-        eight_digits: What the times of eight digits can be in the columns of times whose format does not say it.
+        eight_digits: By column with times of format `auto`, the possible forms of its eight-digit times.
     """
 
     values: dict[str, ValueCounts]
@@ -233,9 +233,9 @@ class LogCounter:
         documents: The columns whose tokens need document counts.
         owners: Maps each column with a vocabulary to the column under which its values are counted. Columns that share
             a vocabulary are counted together. None: each column is counted on its own.
-        times: The columns of times whose format does not say what eight digits are.
+        times: The columns of times whose eight digits may be a date or an hour (format `auto`).
         weights: Maps each column whose tokens have weights to the separator between a token and its weight.
-        within: Maps each column whose tokens have several values to the separator of these.
+        within: Maps each column whose tokens hold several values to the separator of these values.
     """
 
     def __init__(
@@ -298,7 +298,9 @@ class LogCounter:
             self._eight_digits[column] = digits | eight_digits(rows[column])
 
     def _measured(self, column: str, values: pa.Array) -> pa.Array:
-        """Returns a column's numbers, or the weights of its different lists: their range alone is used."""
+        """Returns a column's numbers. For lists with weights, returns the weights of the distinct lists: only their
+        range is used.
+        """
         if column not in self._weights:
             return values
         weights, _ = weights_of(pc.unique(values), self._separators[column] or "", self._weights[column])

@@ -31,7 +31,8 @@ class Former:
 
     Attributes:
         numbers: Numbers of the kept transforms by column, as `Learned.numbers` returns them.
-        limits: By column, the result of `Learned.limits` of the previous transform: the model knows these numbers too.
+        limits: By column, the limits of the previous transform (`Learned.limits`); the model has seen numbers within
+            them.
         vocabularies: Vocabulary by column, the most recently seen values first.
         ages: By column, how many values of the vocabulary have not been seen for 0, 1, 2, ... training runs.
         max_age: A value is kept for this many training runs without an occurrence; 0: only current values are kept.
@@ -63,9 +64,9 @@ class Former:
 
 @dataclasses.dataclass(frozen=True)
 class Learned:
-    """Vocabularies and numbers of the training rows. Replaces TFT's analyzers.
+    """Learns vocabularies and numbers from the summary of the training rows, in place of TFT's analyzers.
 
-    Each TFT analyzer reads the log value by value; the summary needs one pass, column by column.
+    The summary needs one pass over the columns, whereas each TFT analyzer reads the log value by value.
 
     Args:
         spec: The description of the log.
@@ -95,11 +96,13 @@ class Learned:
     def numbers(self) -> dict[str, np.ndarray]:
         """Returns the numbers of each measured column's transform, float64 [numbers].
 
-        For a column of times it is [1]: 1 if times of eight digits are YYYYMMDD, 0 if they are YYMMDDHH. For a label of
-        numbers it is [2]: `center` and `scale` of NumberTask. For lists with weights it is [2]: the result of `limits`.
+        For a column of times it is [1]: 1 if times of eight digits are YYYYMMDD, 0 if they are YYMMDDHH. For the label
+        of a regression task it is [2]: `center` and `scale` of NumberTask. For lists with weights it is [2], as in
+        `limits`.
 
         Raises:
-            InputError: the training rows do not tell which of the two they are, or have no label of a task of numbers.
+            InputError: the training rows do not determine the form of eight digits, or have no label of a regression
+                task.
         """
         features, former = self.spec.feature_by_column, self.former.numbers
         dates = {name: self.summary.eight_digits.get(name, EightDigits()) for name in self.spec.columns_of("time")}
@@ -121,7 +124,7 @@ class Learned:
         )
 
     def limits(self) -> dict[str, np.ndarray]:
-        """Returns the limits of each measured column for clipping, float64 [2]."""
+        """Returns the minimum and maximum to clip each measured column to, float64 [2]."""
         limits: dict[str, np.ndarray] = {}
         for name in self.spec.measured_columns:
             own = self.summary.numbers[name].limits
@@ -169,7 +172,7 @@ def read_numbers(path: pathlib.Path) -> dict[str, np.ndarray]:
 
 
 def numbers_that_stay(today: LogSpec, former: LogSpec, numbers: Numbers) -> dict[str, np.ndarray]:
-    """Returns the former numbers of the columns whose transform has not changed."""
+    """Returns the former numbers of the columns whose transform is unchanged."""
     ours, theirs = today.feature_by_column, former.feature_by_column
     both = (name for name in today.measured_columns if name in numbers)
     alike = [

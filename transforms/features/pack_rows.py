@@ -1,8 +1,8 @@
 """Packs raw rows with the transform graph, which transforms each distinct value of a column once.
 
 The result is the same as row by row, because each id or dense feature depends on a single column of its row. The
-columns of a text, and those that a derived column is made of, are transformed together, by distinct row. Criteo's log
-has nine values for each distinct one: only a ninth of the strings are created and looked up.
+columns of a text, and the sources of a derived column, are transformed together, once per distinct row. In Criteo's log
+a distinct value occurs nine times on average, so only a ninth of the strings are created and looked up.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,8 +34,8 @@ class PackedValues:
     Args:
         rows: At least one row; columns as in the reader's batches or the payload, null where a value is missing.
         spec: The description of the log.
-        graph: The transform graph. It takes float32, of vectors [n, length], and bytes objects; a missing value is NaN
-            or b"".
+        graph: The transform graph. It takes float32 [n], float32 vectors [n, length] and bytes objects [n]; a missing
+            value is NaN or b"".
     """
 
     def __init__(self, rows: pa.Table, spec: LogSpec, graph: Graph):
@@ -74,7 +74,7 @@ class PackedValues:
 
 
 def _together(spec: LogSpec) -> list[list[str]]:
-    """Returns the groups of columns that are transformed together, without a column in two of them."""
+    """Returns the groups of columns that are transformed together. The groups are disjoint."""
     groups = [list(spec.text.columns)] if spec.text else []
     for derived in spec.derived.values():
         own = list(derived.sources())
@@ -127,7 +127,9 @@ def _distinct_values(column: pa.ChunkedArray) -> tuple[Array, Array]:
 
 
 def _join(columns: list[str], values: dict[str, Array], indices: dict[str, Array]) -> None:
-    """Replaces the columns' distinct values by those of their distinct rows, to transform the columns together."""
+    """Replaces the distinct values of several columns by their distinct combinations, which are transformed
+    together.
+    """
     key = np.zeros(len(indices[columns[0]]), np.int64)
     for name in columns:
         key = key * len(values[name]) + indices[name]

@@ -1,12 +1,12 @@
 """Packed files: transformed rows on disk, which training reads as NumPy batches, in log order or shuffled.
 
-A file is Parquet: `ids` int32 [N, S], `dense` float32 [N, D], `tokens` and `segments` int32 [N, T], `numbers` int32
-[N, 2 M], `slot_weights` float32 [N, W], `label` float32 [N, tasks], `weight` float32 [N, 1], `group` int32 [N, 2] (the
+A file is Parquet: `ids` int32 [N, S], `dense` float32 [N, D], `tokens` and `segments` int32 [N, T], `numbers` int32 [N,
+2 M], `slot_weights` float32 [N, W], `label` float32 [N, tasks], `weight` float32 [N, 1], `group` int32 [N, 2] (the
 halves of an int64). Each column stores a row as one fixed-size binary value, little endian. A column is absent if the
-log has no such features, no weights, or no groups.
+log has no such features, weights or groups.
 
-Formats compared in rows per CPU second of one core (AMD EPYC), with 60,000 rows of Criteo (39 ids, 2 dense features,
-1 label) repeated eight times, in blocks of 8192:
+Formats compared in rows per CPU second of one core (AMD EPYC), with 60,000 rows of Criteo (39 ids, 2 dense features, 1
+label) repeated eight times, in blocks of 8192:
 
     format                                   bytes a row    rows/s read    rows/s written
     Arrow IPC, lz4                                  84.5           21.1            2.5 million
@@ -16,7 +16,7 @@ Formats compared in rows per CPU second of one core (AMD EPYC), with 60,000 rows
     Parquet, fixed-size binary, lz4, CRC            84.6           11.0            2.2
     Parquet, fixed-size binary, zstd, CRC           56.6            4.5            1.7
 
-Uncompressed, a row has 168 bytes. IPC has no checksums: training would not notice an id that a bad disk has changed.
+Uncompressed, a row has 168 bytes. IPC has no checksums, so training would not notice an id that a bad disk has changed.
 Parquet stores a level for every number of a list. zstd saves a third of the disk space and doubles the time to read.
 """
 
@@ -194,7 +194,7 @@ def row_weights(files: Sequence[pathlib.Path]) -> np.ndarray | None:
 
 
 def row_groups(files: Sequence[pathlib.Path]) -> np.ndarray | None:
-    """Returns the group's number of all rows in the order of the files, int64 [N]; None without groups.
+    """Returns the group number of all rows in the order of the files, int64 [N]; None without groups.
 
     Raises:
         InputError: a file is damaged.
@@ -227,7 +227,7 @@ def _column(files: Sequence[pathlib.Path], name: str) -> np.ndarray | None:
 
 
 def _group_numbers(halves: np.ndarray) -> np.ndarray:
-    """Returns int64 [N] of the halves, int32 [N, 2]."""
+    """Joins the two halves of group numbers, int32 [N, 2], to int64 [N]."""
     return np.ascontiguousarray(halves).view("<i8")[:, 0]
 
 
@@ -259,8 +259,8 @@ class PackedReader:
         length: Returns each row's length, [N]. Shuffled rows of similar length then share a batch; None to ignore
             lengths.
         weighted: Whether the inputs of a batch include the rows' weights, if the files have them.
-        grouped: Whether the inputs of a batch include the rows' groups. The rows of a group that are in one window
-            then follow one another when shuffled, so that most of them share a batch.
+        grouped: Whether the inputs of a batch include the rows' groups. When shuffled, the rows of a group are then
+            consecutive within a window, and most of them share a batch.
 
     Raises:
         InputError: there is no file, a file is damaged, or the files are of different logs. A damaged block raises it
@@ -326,7 +326,7 @@ class PackedReader:
                     future.cancel()
 
     def _ahead(self) -> int:
-        """Returns the number of windows to read at a time: fewer of long rows, which take more memory."""
+        """Returns the number of windows to read ahead: fewer for long rows, which take more memory."""
         of_memory = WINDOW_BYTES // (4 * sum(self.widths.values()) * SHUFFLE_ROWS)
         return max(LEAST_AHEAD, min(MOST_AHEAD, cores(), of_memory))
 

@@ -45,11 +45,11 @@ def preprocessing_fn(inputs: dict[str, tf.Tensor], learned: Learned) -> dict[str
         learned: The vocabularies and numbers learned from the training rows, and the description of the log.
 
     Returns:
-        `label` float32 [N, tasks]. With fields, `ids` int64 [N, S], and of weighted ones `slot_weights` float32
-        [N, W]. With dense features, `dense` float32 [N, D]. With a text, `tokens` and `segments` int64 [N, T]. With
-        `raw_numbers`, `numbers` int64 [N, 2 M]. If the log has columns
-        of the candidate, also `candidate_ids` and `context_ids`, and likewise for `dense` and `numbers`: the slots that
-        depend only on the columns of the candidate or of the context.
+        `label` float32 [N, tasks]. With fields, `ids` int64 [N, S]; with weighted fields, `slot_weights` float32 [N,
+        W]. With dense features, `dense` float32 [N, D]. With a text, `tokens` and `segments` int64 [N, T]. With
+        `raw_numbers`, `numbers` int64 [N, 2 M]. If the log has columns of the candidate, also `candidate_ids` and
+        `context_ids`, which hold the slots of the candidate's columns and of the context's columns; likewise for
+        `dense` and `numbers`.
     """
     outputs = _pack(inputs, learned)
     labels = [inputs[name] for name in learned.spec.label_columns]
@@ -103,7 +103,9 @@ def _sides(spec: LogSpec) -> dict[str, str]:
 
 
 def _features_by_side(spec: LogSpec, side_of: Mapping[str, str]) -> list[tuple[str, Feature, list[str]]]:
-    """Returns the features in order, each with its side and columns; a feature of both sides once for each side."""
+    """Returns the features in order, each with its side and columns. A feature with columns of both sides is listed
+    twice.
+    """
     return [
         (side, feature, list(columns))
         for feature in spec.features
@@ -130,7 +132,7 @@ def _outputs_by_side(spec: LogSpec) -> dict[str, tuple[str, ...]]:
 
 
 def _shared_ids(local: tf.Tensor, offsets: Sequence[int]) -> tf.Tensor:
-    """Returns ids in the id space of all fields, int64 [N, S], for ids within their field and each slot's first id."""
+    """Adds each slot's offset to ids within their field: returns ids in the id space of all fields, int64 [N, S]."""
     return tf.where(local < 0, constant(0), local + constants(offsets))
 
 

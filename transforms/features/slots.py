@@ -1,6 +1,6 @@
-"""The order of a packed row: the slots of `ids`, and the parts of the other tensors, of each column.
+"""The order of a packed row: the slots of each column in `ids`, and its columns in the other tensors.
 
-The transform graph, the FeatureMap and the packing by distinct values all take it from here.
+The transform graph, the FeatureMap and the packing by distinct values all use this order.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ def fields_of(spec: LogSpec) -> list[FieldSlots]:
 
 
 def dense_widths(spec: LogSpec) -> dict[str, int]:
-    """Returns the columns with dense features, in order, each with its number of columns of `dense`."""
+    """Maps each column with dense features, in order, to its number of columns in `dense`."""
     widths = {column: feature.dense_width for column, feature in spec.feature_by_column.items()}
     return {column: width for column, width in widths.items() if width}
 

@@ -1,6 +1,6 @@
-"""The pretrained vectors that a model's embeddings start from, written beside the transform graph.
+"""Pretrained vectors that initialise a model's embeddings, written beside the transform graph.
 
-Imports no TensorFlow: training on JAX does without it.
+Does not import TensorFlow, which training on JAX does not need.
 """
 
 import dataclasses
@@ -27,9 +27,9 @@ class StartVectors:
     Attributes:
         ids: The ids of the values that have a vector, int64 [values].
         vectors: Their vectors, float32 [values, length].
-        axes: The principal axes of all vectors of the file, about 0, one a column, the longest first, float32 [length,
-            length]. The first d are the d directions that keep the most of the vectors' inner products (Eckart and
-            Young, "The approximation of one matrix by another of lower rank", 1936).
+        axes: The principal axes of all vectors of the file, without centering, one per column, largest variance first,
+            float32 [length, length]. The first d axes preserve the vectors' inner products best (Eckart and Young, "The
+            approximation of one matrix by another of lower rank", 1936).
     """
 
     ids: npt.NDArray[np.int64]
@@ -37,12 +37,14 @@ class StartVectors:
     axes: npt.NDArray[np.float32]
 
     def fitted(self, width: int) -> npt.NDArray[np.float32]:
-        """Returns the vectors, or their coordinates on the first axes if there are fewer; [values, at most width]."""
+        """Returns the vectors, or their coordinates on the first `width` axes if they are longer; [values, at most
+        width].
+        """
         return self.vectors if self.vectors.shape[1] <= width else self.vectors @ self.axes[:, :width]
 
 
 def write_start_vectors(path: pathlib.Path, spec: LogSpec, vocabularies: Mapping[str, pa.Array]) -> None:
-    """Writes the vectors of the columns whose vectors are fine-tuned; without such a column it writes nothing.
+    """Writes the vectors of the columns whose vectors are fine-tuned. Writes nothing without such a column.
 
     Args:
         path: The file.
@@ -67,13 +69,13 @@ def write_start_vectors(path: pathlib.Path, spec: LogSpec, vocabularies: Mapping
 
 
 def start_vectors_of(graph: pathlib.Path) -> str:
-    """Returns the file of vectors in the folder of a transform graph; "" if it has none."""
+    """Returns the file of start vectors in the folder of a transform graph; "" if there is none."""
     path = graph / START_VECTORS
     return str(path) if path.exists() else ""
 
 
 def read_start_vectors(path: pathlib.Path, feature_map: FeatureMap) -> dict[str, StartVectors]:
-    """Returns the vectors by field, of a file that `write_start_vectors` wrote."""
+    """Reads a file of `write_start_vectors`. Returns the vectors by field."""
     columns, *arrays = read_arrays(path)
     first = {field.name: field.offset for field in feature_map.fields}
     parts = zip(columns.tolist(), arrays[::3], arrays[1::3], arrays[2::3], strict=True)

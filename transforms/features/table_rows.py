@@ -1,4 +1,7 @@
-"""Which rows of a former table initialise a table. Imports no TensorFlow: training on JAX does without it."""
+"""Maps the rows of an embedding table to the rows of a former table that initialise them.
+
+Does not import TensorFlow, which training on JAX does not need.
+"""
 
 import dataclasses
 
@@ -25,7 +28,7 @@ class SourceRows:
     def taken(
         self, initial: npt.NDArray[np.float32], former: npt.NDArray[np.float32], or_unknown: bool
     ) -> npt.NDArray[np.float32]:
-        """Returns the table with rows taken from the former table.
+        """Returns the table with rows copied from the former table.
 
         Args:
             initial: [rows, width]; a row is kept if the former table has no row for it.

@@ -198,9 +198,9 @@ class _PartToPack:
 
 @dataclasses.dataclass(frozen=True)
 class _PackedPart:
-    """Number of a part's rows in the payload, of its packed rows, and of the positives among these.
+    """The number of a part's rows in the payload, of its packed rows, and of the positives among the packed rows.
 
-    `clipped` has the number of rows whose number is beyond the limits, by column.
+    `clipped` is the number of rows with a number beyond the limits, by column.
     """
 
     read: int
@@ -211,11 +211,12 @@ class _PackedPart:
 
 @dataclasses.dataclass(frozen=True)
 class PackedLog:
-    """What `transform` counts.
+    """The counts of `transform`.
 
     Attributes:
         rows: Number of packed rows by split.
-        clipped: By split and column, the number of rows whose number is clipped to LIMITS; without zeros.
+        clipped: By split and column, the number of rows whose number is clipped to LIMITS; columns without any are
+            omitted.
     """
 
     rows: dict[str, int]
@@ -324,9 +325,7 @@ class _TransformPart:
 
 
 def _beyond(rows: Mapping[str, pa.Array], limits: Mapping[str, Sequence[float]], spec: LogSpec) -> Counter[str]:
-    """Returns in how many rows a number, or the weight of an element, lies beyond the limits of its column, without
-    zeros.
-    """
+    """Counts, by column, the rows with a number or an element's weight beyond the limits. Omits columns without any."""
     counts = {}
     for name, (low, high) in limits.items():
         feature = spec.feature_by_column[name]

@@ -1,4 +1,4 @@
-"""Finds fields of packed rows without any value in the vocabulary."""
+"""Finds fields whose values are out-of-vocabulary in all packed rows."""
 
 import contextlib
 import pathlib
@@ -17,7 +17,7 @@ from ctrpipe.transforms.log.spec import LogSpec
 def all_unknown(spec: LogSpec, graph: pathlib.Path, files: Sequence[pathlib.Path]) -> list[str]:
     """Returns the fields whose values are out-of-vocabulary in every row.
 
-    Stops reading when no candidate is left, for most logs after the first rows.
+    Stops as soon as every field has a known value, in most logs after the first rows.
 
     Args:
         spec: The description of the log.

@@ -2,12 +2,12 @@
 
 With few columns, each vocabulary has its own file and lookup table. Each table adds 20 to 40 ms whenever the graph is
 traced, saved or loaded, about a dozen times per run. With many columns, small vocabularies therefore share one table,
-whose keys are the column's number followed by the value. For Criteo's 26 columns, a look-up in the shared table takes a
-fifth longer for 1,000 rows, a fifth less for 100 rows, and the same time for one row. A large vocabulary keeps its own
-table, because each table is filled by a single core.
+with keys that consist of the column's number and the value. For Criteo's 26 columns, a look-up in the shared table
+takes a fifth longer for 1,000 rows, a fifth less for 100 rows, and the same time for one row. A large vocabulary keeps
+its own table, because each table is filled by a single core.
 
-A line of a file is a value. A column with a line break in a value has its own file and table, with escaped line
-breaks and backslashes. The graph escapes the values that it looks up in this table only.
+A line of a file is a value. A column with a line break in a value has its own file and table, with escaped line breaks
+and backslashes. The graph escapes the values that it looks up in this table only.
 """
 
 import pathlib
@@ -82,7 +82,7 @@ def _has_line_break(value: bytes) -> bool:
 
 
 def escape(value: bytes) -> bytes:
-    """Returns a value of a column with escapes as a line of its vocabulary's file."""
+    """Returns a value as an escaped line of its vocabulary file."""
     for text, written in _ESCAPES:
         value = value.replace(text, written)
     return value
@@ -186,11 +186,11 @@ class Vocabularies:
         return tft.apply_vocabulary(values, self._files[column], default_value=-1)
 
     def places_among(self, name: str, keys: Sequence[bytes], values: tf.Tensor) -> tf.Tensor:
-        """Returns the indices of values, [N], among keys that are no vocabulary; -1 if absent. int64 [N].
+        """Returns the indices of values, [N], among keys that are not a vocabulary; -1 if absent. int64 [N].
 
         Args:
             name: The name of the file that holds the keys.
-            keys: Different keys; without line breaks, because no value with one could be looked up in a file.
+            keys: Distinct keys without line breaks, because a file has one key per line.
             values: The values.
         """
         file = _write(self._folder / vocabulary_name(name), keys)

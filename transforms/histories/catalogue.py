@@ -40,7 +40,9 @@ def write_catalogue(pieces: Sequence[Piece], events: EventLog, seed: int, folder
 
 
 def _common_rate(pieces: Sequence[Piece]) -> float:
-    """Returns the common sampling rate: available in every piece, and at most about MOST_DRAWN events in total."""
+    """Returns the sampling rate for all pieces: at most each piece's own, and at most about MOST_DRAWN events in
+    total.
+    """
     return min(min(piece.rate for piece in pieces), MOST_DRAWN / max(1, sum(piece.rows for piece in pieces)))
 
 

@@ -44,10 +44,10 @@ def to_cut(text: str, time_format: str | None, example: str) -> float:
     Args:
         text: The time.
         time_format: As in `to_moments`.
-        example: A time of the log. If it is a number, all of them are.
+        example: A time of the log. If it is a number, all times of the log are numbers.
 
     Raises:
-        ValueError: the text is no time, or cannot be compared with times as the example.
+        ValueError: the text is not a time, or cannot be compared with the example.
     """
     moment = float(to_moments(pa.array([text]), time_format)[0])
     if np.isnan(moment):

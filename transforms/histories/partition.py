@@ -59,7 +59,7 @@ class Partitioned:
         reasons: Number of malformed rows by reason.
         first: File, line and reason of the first malformed row; "" if there is none.
         letters: Lines for the dead-letter file, at most DEAD_LETTERS_KEPT.
-        forms: The first time that is a number and the first that is none, each with its file and line.
+        forms: The first time that is a number and the first that is not, each with its file and line.
     """
 
     pieces: tuple[Piece, ...]
@@ -121,7 +121,7 @@ class Partition:
         return Partitioned(tuple(pieces), reasons, first, tuple(letters), forms)
 
     def _note_forms(self, batch: LogBatch, forms: dict[bool, tuple[str, str]]) -> None:
-        """Adds the first time that is a number, and the first ISO 8601, to `forms`."""
+        """Adds the first number and the first ISO 8601 time of the batch to `forms`."""
         if self.events.time_format is not None or len(forms) == 2:
             return
         times = batch.rows[self.events.time]

@@ -193,7 +193,7 @@ def _example(done: Sequence[Partitioned], events: EventLog) -> str:
     """Returns a time of the log, which tells whether its times are numbers; "" with `time_format`.
 
     Raises:
-        InputError: some times are numbers, and others are not.
+        InputError: only some times are numbers.
     """
     first: dict[bool, tuple[str, str]] = {}
     for part in done:

@@ -28,7 +28,7 @@ _LABEL = "label"  # name of the label column if the labels have none
 
 
 def rejects_beside(log: str) -> pathlib.Path:
-    """Returns the file of the malformed rows of a prepared log, given the glob of its files."""
+    """Returns the dead-letter file of a prepared log, given the glob of the log's files."""
     return pathlib.Path(log).parents[1] / DEAD_LETTER / REJECTS
 
 
@@ -40,9 +40,9 @@ class Labelled:
         log: A glob of the joined Parquet files.
         label: The columns that come from the labels.
         rows: Number of rows written.
-        unmatched: Number of rows without a label. They were left out, or got the label given for such rows.
+        unmatched: Number of rows without a label. They are left out, or have the label `unmatched`.
         unused: Number of labels whose key is in no row.
-        rejected: Number of malformed rows in both inputs. The partner of a malformed row is left out too.
+        rejected: Number of malformed rows in both inputs. The partner of a malformed row is also left out.
     """
 
     log: str
@@ -216,12 +216,12 @@ class _Join:
 
 
 class KeyedLabels:
-    """Labels by key, which are joined to the rows of a log.
+    """Labels by key, to be joined to the rows of a log.
 
     Args:
         table: The labels. Each key occurs once.
-        key: The key's column in the labels and in the log. As a label it is 1.
-        brought: The labels' columns, and their names in the log.
+        key: The key's column in the labels and in the log. Added to the log as a label, it is 1.
+        brought: Maps the labels' columns to their names in the log.
         unmatched: The label of rows without one. None: null.
     """
 
@@ -232,7 +232,7 @@ class KeyedLabels:
         self._used = np.zeros(len(table), bool)
 
     def joined(self, rows: pa.RecordBatch) -> tuple[pa.Table, pa.Array]:
-        """Returns rows with the columns of their labels, and the index of each row's label, null without one."""
+        """Returns rows with the columns of their labels, and the index of each row's label; null without a label."""
         places = pc.index_in(rows[self._key], value_set=self._keys, skip_nulls=True)
         self._used[places.drop_null().to_numpy()] = True
         labels = self.table.take(places).combine_chunks()
@@ -279,7 +279,7 @@ def _one_where(places: pa.Array) -> pa.Array:
 
 @dataclasses.dataclass
 class _Numbered:
-    """Good rows with their row numbers in the log. Malformed rows count; numbers lie in [`start`, `end`)."""
+    """Well-formed rows with their row numbers in the log, in [`start`, `end`). Malformed rows are counted too."""
 
     rows: pa.RecordBatch
     numbers: np.ndarray
@@ -296,7 +296,7 @@ class _Numbered:
 
 
 class _Ordered:
-    """Iterates over the rows of files with their row numbers, some rows at a time."""
+    """Iterates over the rows of files with their row numbers, in chunks."""
 
     def __init__(self, batches: Iterator[LogBatch]):
         self._batches = batches

@@ -91,7 +91,7 @@ def join_late_labels(
         output: The folder for `log/*.parquet`, `dead_letter/rejects.jsonl` and `summary.json`.
         fake_negatives: Whether to write rows as they arrive: at once as a negative, and again as a positive when the
             label arrives. The column PART is then 0 for these rows, and 1 or 2 for rows that waited for their label.
-        seed: Seed of the draw of the rows that wait for their labels in spite of `fake_negatives`.
+        seed: Seed that selects the rows which wait for their labels despite `fake_negatives`.
 
     Raises:
         InputError: a file cannot be read; a column is missing, or has no times; a key has two labels; or no row is
@@ -148,7 +148,7 @@ def moment_of(text: str, delay: LabelDelay, name: str) -> float:
     """Parses a time, and returns it in seconds since 1970.
 
     Raises:
-        InputError: the text is not a time, or eight digits that are a date and an hour.
+        InputError: the text is not a time, or has eight digits that may be a date or an hour.
     """
     dates = EightDigits.among([text]).are_dates(name) if delay.time_format not in ("yymmddhh", "yyyymmdd") else False
     moments = [moments_of(pa.array([text.encode()]), form, dates)[0] for form in (delay.time_format, "auto")]
@@ -308,7 +308,7 @@ class _Join:
         self._counts.former += int((waiting & (over <= self._since)).sum())
 
     def _parts(self, keys: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-        """Returns 0 for rows that are written as they arrive, 1 or 2 for others. A key's part never changes."""
+        """Returns 0 for rows that are written as they arrive, 1 or 2 for others. The part depends on the key only."""
         codes = np.array([zlib.crc32(key or b"") for key in keys.to_pylist()], np.uint64)
         draws = (hash_values(f"label_delay/{self._seed}", codes) >> np.uint64(11)) * 2.0**-53
         ends = np.cumsum([self._delay.test, self._delay.validation])
@@ -324,7 +324,7 @@ class _Join:
     def _as_batches(
         self, rows: pa.Table, kept: npt.NDArray[np.bool_], labelled: npt.NDArray[np.bool_]
     ) -> Iterator[pa.RecordBatch]:
-        """Yields the rows in `kept`. Those not in `labelled` get the label of unmatched rows."""
+        """Yields the rows in `kept`. Rows outside `labelled` get the label of unmatched rows."""
         rows, labelled = rows.filter(pa.array(kept)), labelled[kept]
         unmatched = pa.scalar(self._delay.unmatched.encode(), pa.binary())
         for name in self._brought.values():

@@ -1,4 +1,4 @@
-"""The times of rows, for joins at a time."""
+"""The times of rows, for joins by time."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -30,9 +30,9 @@ def with_moments(
     Args:
         side: The files.
         column: The column of the times.
-        time_format: How they are written: see `format` of kind `time`.
+        time_format: The format of the times; see `format` of kind `time`.
         letters: Gets the malformed rows.
-        zones: Gets the times that have a zone, and that have none.
+        zones: Counts the times with and without a zone.
 
     Raises:
         InputError: more than 1% of the rows have no time.
@@ -58,10 +58,10 @@ def with_moments(
 
 
 def moments_of(values: pa.Array, time_format: str, dates: bool) -> Moments:
-    """Returns the times of rows, to the microsecond where they have one; NaN for values that are no times.
+    """Returns the times of rows, to the microsecond if available; NaN for values that are not times.
 
-    ISO 8601 and epochs are read as a split by time reads them, epochs of any unit by their size. Dates, hours and
-    patterns of strptime are read as a feature of kind `time` is.
+    ISO 8601 and epochs are parsed as in a split by time, which infers the unit of an epoch from its size. Dates, hours
+    and strptime patterns are parsed as in a feature of kind `time`.
     """
     seconds = epoch_seconds(values, time_format, dates)
     of_format = {"auto": (MOMENT, EPOCH), "iso8601": (MOMENT,)}
@@ -72,7 +72,9 @@ def moments_of(values: pa.Array, time_format: str, dates: bool) -> Moments:
 
 
 def _are_dates(side: TextFiles, column: str) -> bool:
-    """Returns whether times of eight digits are YYYYMMDD. Reads the rows until they tell it; see `EightDigits`."""
+    """Returns whether times of eight digits are YYYYMMDD. Reads rows until only one form is possible; see
+    `EightDigits`.
+    """
     digits = EightDigits()
     for batch in side.batches(Letters()):
         digits |= eight_digits(batch.rows[column])

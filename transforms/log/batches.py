@@ -1,4 +1,4 @@
-"""Batches of a log's rows in columns, before and after the check of their values, with the malformed rows."""
+"""Columnar batches of a log's rows, before and after the check of their values, with the malformed rows."""
 
 import dataclasses
 from collections.abc import Callable
@@ -28,13 +28,13 @@ class RawBatch:
 
     Attributes:
         path: The file.
-        columns: The columns that were asked for, as binary, null where a value is absent. A numeric column may also be
-            of numbers.
+        columns: The requested columns as binary, null where a value is absent. A numeric column may already hold
+            numbers.
         lines: int64 [rows], the line number of each row in the file, as in Reject.
         rejects: The malformed lines, which have no row in `columns`.
         faults: The rows of `columns` that are known to be malformed, with their reasons.
         not_utf8: The rows of `columns` that may contain invalid UTF-8; None for all rows.
-        text: Returns the text of a row in the file; None if the format is no text.
+        text: Returns the text of a row in the file; None for a format that is not text.
     """
 
     path: str
@@ -55,9 +55,9 @@ class LogBatch:
         rows: Numeric columns, labels and weights as float32, all others as binary; null = missing.
         lines: int64 [rows], the line number of each row in the file, as in Reject.
         rejects: The malformed rows of the same part of the file.
-        keys: What `data.split.column` says of each row, [rows]: its key in the column's order, or its group, binary.
-            None without such a column.
-        kept: The columns that a reader was asked to carry along, as texts, [rows]. None if there are none.
+        keys: By `data.split.column`, the sort key or the group (binary) of each row, [rows]. None without such a
+            column.
+        kept: Further columns that the reader was asked for, as text, [rows]. None if there are none.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""Lists that a text has in brackets: `['a', 'b']` of Python, `["a", "b"]` of JSON, `{a,b}` of PostgreSQL."""
+"""Parses lists in brackets: `['a', 'b']` of Python, `["a", "b"]` of JSON, `{a,b}` of PostgreSQL."""
 
 import ast
 import json
@@ -24,7 +24,7 @@ def begins_a_list(text: str) -> bool:
 
 
 def elements_in_brackets(text: str) -> list[str] | None:
-    """Returns the elements of a list in brackets, "" for a missing one; None if the text is no such list.
+    """Returns the elements of a list in brackets, "" for a missing one; None if the text is not such a list.
 
     Example:
         >>> elements_in_brackets("['a', None, 'b, c']"), elements_in_brackets("[1 2]"), elements_in_brackets("a|b")
@@ -52,13 +52,13 @@ def elements_in_brackets(text: str) -> list[str] | None:
 
 
 def from_brackets(values: pa.Array, separator: str, name: str, faults: dict[int, str]) -> pa.Array:
-    """Returns binary values whose lists in brackets are joined by a separator; other values stay as they are.
+    """Converts lists in brackets to elements joined by a separator. Other binary values are unchanged.
 
     Args:
         values: The values of a column, null where missing.
-        separator: What stands between two elements of the result.
+        separator: The separator of the elements in the result.
         name: The column, for messages.
-        faults: Rows that begin with a bracket and hold no list, or an element with the separator, are added.
+        faults: Gets the rows that begin with a bracket but hold no list, or whose elements contain the separator.
     """
     distinct = values.dictionary_encode()
     begins = pc.match_substring_regex(distinct.dictionary, _BEGINS).to_numpy(zero_copy_only=False)

@@ -1,4 +1,4 @@
-"""Checks the rows of a log, whatever its format: missing values, numbers, times, labels and weights."""
+"""Checks the rows of a log of any format: missing values, numbers, times, labels and weights."""
 
 from collections.abc import Mapping, Sequence
 
@@ -42,12 +42,12 @@ class RowChecks:
 
     Args:
         spec: The description of the log.
-        labels: Whether rows must have labels, and weights if `data.weight` is set. If False, neither is read: these
-            are rows to score, whose infinite numbers are the largest ones, as for a server, which owes an answer. In
-            a row with labels such a number is a fault of what wrote the log: the row is malformed.
-        features: Whether the features are read; if not, only what `labels` says.
-        ordering: How the values of `data.split.column` are compared (`by: time`); None: they are not.
-        kept: Columns that are carried along as the log has them, whether they are features or not.
+        labels: Whether rows must have labels, and weights if `data.weight` is set. If False, neither is read. In such
+            rows to score, an infinite number is clipped to the largest float32, as a server does, because each row
+            needs a prediction. In rows with labels, an infinite number makes the row malformed.
+        features: Whether to read the features; if not, only labels and weights are read.
+        ordering: How the values of `data.split.column` are compared (`by: time`); None: no comparison.
+        kept: Columns to return unchanged, features or not.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class RowChecks:
         return batch
 
     def _convert(self, raw: RawBatch) -> tuple[pa.RecordBatch, dict[int, str], Keys | None]:
-        """Returns the good rows, the reasons of malformed rows, by row, and the good rows' keys of the split."""
+        """Returns the good rows, the reasons of malformed rows by row, and the split keys of the good rows."""
         columns: dict[str, pa.Array] = {}
         faults = dict(raw.faults)
         for name in self._numeric_columns:
@@ -152,7 +152,7 @@ class RowChecks:
         return _without_rows(pa.RecordBatch.from_pydict(columns), bad), faults, _without(keys, bad)
 
     def _kept_columns(self, raw: RawBatch, bad: list[int]) -> pa.RecordBatch:
-        """Returns the columns to carry along as texts, without the bad rows."""
+        """Returns the `kept` columns as text, without the bad rows."""
         texts = {}
         for name in self._kept:
             values = raw.columns[name]
@@ -168,7 +168,7 @@ class RowChecks:
         """Returns the keys of the split, and adds rows without a readable time to `faults`.
 
         Raises:
-            InputError: a value is of another kind than the column's first values.
+            InputError: a value's kind differs from the column's first values.
         """
         name = str(self._split_column)
         values = raw.columns[name]
@@ -213,7 +213,7 @@ def _check_one_known(labels: Mapping[str, pa.Array], faults: dict[int, str]) -> 
 
 
 def _without(keys: Keys | None, bad: list[int]) -> Keys | None:
-    """Returns the keys without those of the given rows."""
+    """Returns the keys without the given rows."""
     if keys is None or not bad:
         return keys
     if isinstance(keys, np.ndarray):

@@ -1,8 +1,7 @@
-"""Whether the files of a log write equal values of a column as equal texts, although the column's types differ.
+"""Checks that equal values of a column become equal texts in all files of a log, even if the column's types differ.
 
-A category, a user or a key is a text. A column that one file has as whole numbers and another one as floating-point
-numbers or texts has the same texts: 123. One of two kinds of timestamps, decimals or truth values has not, and neither
-has 02139 beside the number 2139.
+A category, a user or a key is compared as text. Whole numbers, floating-point numbers and texts of the same value have
+the same text, 123. Two types of timestamps, decimals or booleans do not; neither do the text 02139 and the number 2139.
 """
 
 import dataclasses
@@ -28,7 +27,7 @@ _WRITTEN_OTHERWISE = f"^{_OTHERWISE}$"
 
 @dataclasses.dataclass(frozen=True)
 class _Found:
-    """A column's type in a file, and how its values become texts: equal words mean equal texts."""
+    """A column's type in a file, and the way its values become texts. Types with equal `written` give equal texts."""
 
     path: str
     kind: pa.DataType
@@ -39,7 +38,7 @@ class _Found:
 
 
 def types_of(schema: pa.Schema, columns: Iterable[str]) -> dict[str, pa.DataType]:
-    """Returns the type that each column, or field of one, is read with; without those that a file lacks."""
+    """Returns the type of each column, or field of a column, as it is read. Omits columns that the file lacks."""
     empty = schema.empty_table()
     found: dict[str, pa.DataType] = {}
     for name in columns:
@@ -58,13 +57,13 @@ def check_types(
     """Checks that the files of a log write equal values of each column as equal texts.
 
     Args:
-        files: The path of each file and the types of its columns; none of a file of text.
+        files: The path of each file and the types of its columns; no types for a text file.
         columns: The columns whose values are compared as texts.
         texts: Returns the values of a column of a file, given the path and the name. Called only for a column that is
             text in one file and a number in another.
 
     Raises:
-        InputError: they do not.
+        InputError: equal values have different texts.
     """
     by_column: dict[str, dict[str, list[_Found]]] = {name: {} for name in columns}
     for path, types in files:
@@ -98,18 +97,20 @@ def _check_texts(
 
 @dataclasses.dataclass(frozen=True)
 class Mixture:
-    """What a part of a log of JSON has in a column of categories: a number, and a text that is written otherwise.
+    """By column of categories in JSON, a number, and a text that no number is written as, such as 02139.
+
+    Equal values of such a column could be different categories: the number 2139 and the text 02139.
 
     Attributes:
         numbers: The file and the line of the first number of each column.
-        texts: The first text of each column that is not written as a number is, with its file and line.
+        texts: The first number-like text of each column that differs from a number's own text, with its file and line.
     """
 
     numbers: dict[str, tuple[str, int]] = dataclasses.field(default_factory=dict)
     texts: dict[str, tuple[str, int, str]] = dataclasses.field(default_factory=dict)
 
     def add(self, other: "Mixture") -> None:
-        """Adds what a later part has."""
+        """Adds the mixture of a later part of the log."""
         self.numbers.update({name: found for name, found in other.numbers.items() if name not in self.numbers})
         self.texts.update({name: found for name, found in other.texts.items() if name not in self.texts})
 
@@ -121,7 +122,7 @@ class Mixture:
         numbers: Mapping[str, int],
         separators: Mapping[str, str],
     ) -> None:
-        """Notes the first number and the first text of columns that is written otherwise than a number, as 02139.
+        """Notes each column's first number, and its first text such as 02139, which no number is written as.
 
         Args:
             path: The file.

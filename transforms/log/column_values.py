@@ -1,4 +1,4 @@
-"""The values of a column of checked rows, as codes and as numbers."""
+"""The values of a column of checked rows as codes and as numbers."""
 
 import dataclasses
 
@@ -12,7 +12,11 @@ BINS = 256  # of a numeric column's values
 
 @dataclasses.dataclass(frozen=True)
 class Values:
-    """A column as codes `[N]`, 0 for a missing value, and the text of each code; and as numbers, NaN for none."""
+    """A column's values, as codes with their texts, and as numbers.
+
+    `codes` is `[N]`, with 0 for a missing value; `texts` has the text of each code. `numbers` is `[N]`, with NaN for a
+    missing number; None for a column with other values.
+    """
 
     codes: np.ndarray
     texts: pa.Array
@@ -21,7 +25,7 @@ class Values:
 
     @classmethod
     def of(cls, column: pa.ChunkedArray) -> "Values":
-        """Returns the values of a column; many different numbers are put into BINS bins of equal frequency."""
+        """Returns the values of a column; many distinct numbers are grouped into BINS bins of equal frequency."""
         encoded = plain_chunks(column).combine_chunks().dictionary_encode()
         codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
         numbers = numbers_of(column) if pa.types.is_floating(column.type) else _as_numbers(encoded, codes)
@@ -44,7 +48,7 @@ def _as_numbers(encoded: pa.DictionaryArray, codes: np.ndarray) -> np.ndarray | 
 
 
 def plain_chunks(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Returns a column of dictionary arrays as one of plain arrays; others unchanged."""
+    """Decodes a column of dictionary arrays; returns other columns unchanged."""
     return pa.chunked_array([plain(chunk) for chunk in column.chunks], _plain_type(column.type))
 
 

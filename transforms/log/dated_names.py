@@ -1,6 +1,6 @@
-"""Finds files whose names hold dates that they are not in the order of, such as `log_apr.csv` before `log_jan.csv`.
+"""Finds files that are not in the order of the dates in their names, such as `log_apr.csv` before `log_jan.csv`.
 
-Numbers in names count as numbers, so 2026-05-28 and 20260528 are in order by themselves. Names of months and dates that
+Files are sorted by the numbers in their names, so 2026-05-28 and 20260528 are in order. Names of months and dates that
 begin with the day are not.
 """
 
@@ -21,7 +21,7 @@ _YEAR_LAST = re.compile(r"(?<!\d)(\d{1,2})[-_.](\d{1,2})[-_.]((?:19|20)\d\d)(?!\
 
 
 def dated_names(files: Sequence[str]) -> Iterator[str]:
-    """Yields a sentence if the names of a log's files hold dates, and the files are in another order.
+    """Yields a warning if the files of a log are not in the order of the dates in their names.
 
     Args:
         files: The files in the order of the log.
@@ -41,7 +41,7 @@ def dated_names(files: Sequence[str]) -> Iterator[str]:
 
 
 def _read(names: Sequence[str], reads: Callable[[str], Date | None]) -> list[Date]:
-    """Returns the date of each name; nothing if one has none, or all have the same."""
+    """Returns the date of each name; an empty list if a name has none, or if all dates are equal."""
     dates = [reads(name) for name in names]
     known = [date for date in dates if date is not None]
     return known if len(known) == len(dates) and len(set(known)) > 1 else []

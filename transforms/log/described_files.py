@@ -1,4 +1,4 @@
-"""The files of a log as a run knows them: a hash of their contents, and their states."""
+"""Descriptions of a log's files: a hash of the contents, and the state of each file."""
 
 import contextlib
 import hashlib
@@ -31,7 +31,7 @@ def write_states(path: pathlib.Path, states: Mapping[str, FileState]) -> None:
 
 
 def read_states(path: pathlib.Path) -> dict[str, FileState]:
-    """Returns what `write_states` wrote."""
+    """Reads a file of `write_states`."""
     return {name: FileState(*state) for name, state in json.loads(path.read_text()).items()}
 
 
@@ -39,7 +39,7 @@ def describe_file(path: str) -> dict[str, Any]:
     """Reads a file once, and returns its path, its size in bytes, its stamp (see FileState) and its SHA-256.
 
     Raises:
-        InputError: the file cannot be read, or changes meanwhile.
+        InputError: the file cannot be read, or changes while it is read.
     """
     with input_errors(path):
         state = state_of(path)
@@ -54,7 +54,7 @@ def describe_files(paths: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def same_contents(data: list[dict[str, Any]]) -> list[str]:
-    """Returns a line about each file that has the bytes of one before it, given the results of `describe_file`."""
+    """Returns a line for each file that has the same bytes as an earlier one, given the results of `describe_file`."""
     first: dict[str, str] = {}
     lines = []
     for file in data:
@@ -66,6 +66,6 @@ def same_contents(data: list[dict[str, Any]]) -> list[str]:
 
 @contextlib.contextmanager
 def described(files: list[str]) -> Iterator[Future[list[dict[str, Any]]]]:
-    """Yields a future of `describe_file` for each file, computed in a thread while the block runs."""
+    """Yields a future of the files' descriptions, which a thread computes while the block runs."""
     with ThreadPoolExecutor(1) as thread:
         yield thread.submit(lambda: describe_files(files))

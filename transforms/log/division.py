@@ -32,7 +32,7 @@ Apply = Callable[[Callable[[Range], Any], list[Range]], list[Any]]  # applies a 
 
 @dataclasses.dataclass(frozen=True)
 class Division:
-    """The division of one log: the settings of `data.split`, completed by a first look at the log.
+    """The division of one log: the settings of `data.split`, with boundaries found in the log.
 
     Attributes:
         split: The section `data.split`.
@@ -79,7 +79,7 @@ class Division:
 
 
 def shares(split: Split) -> tuple[float, float]:
-    """Returns the shares of the rows before the validation rows, and before the test rows."""
+    """Returns the share of the rows before the validation rows, and the share before the test rows."""
     return 1 - split.test - split.validation, 1 - split.test
 
 
@@ -90,9 +90,9 @@ def order_bounds(split: Split, rows: int) -> list[int]:
 
 
 def find_division(spec: LogSpec, files: Sequence[str], ranges: Sequence[Range], seed: int, apply: Apply) -> Division:
-    """Looks at the log as far as its division needs it. `by: time` reads the first values of the column.
+    """Reads as much of the log as its division requires. `by: time` reads the first values of the column.
 
-    With `last` and with shares of the time, all of the column is read, for its first and last value.
+    With `last`, and with shares of the time, it reads the whole column to find the first and the last time.
 
     Args:
         spec: The description of the log.
@@ -127,7 +127,7 @@ def find_division(spec: LogSpec, files: Sequence[str], ranges: Sequence[Range], 
 
 @dataclasses.dataclass(frozen=True)
 class SpanOf:
-    """Returns the first and last key of a range's rows; None if no row has one."""
+    """Returns the first and last key of a range's rows; None if no row has a key."""
 
     spec: LogSpec
     ordering: Ordering
@@ -139,7 +139,7 @@ class SpanOf:
 
 
 def span_of(keys: Keys) -> tuple[Value, Value]:
-    """Returns the smallest and the largest of some keys."""
+    """Returns the smallest and the largest key."""
     if isinstance(keys, np.ndarray):
         return keys.min().item(), keys.max().item()
     span = pc.min_max(keys).as_py()
@@ -150,10 +150,10 @@ def span_of(keys: Keys) -> tuple[Value, Value]:
 
 
 def find_ordering(spec: LogSpec, ranges: Sequence[Range]) -> Ordering:
-    """Returns how the times of a log are compared, from the configuration and the column's first values.
+    """Returns the ordering of a log's times, by the configuration and the column's first values.
 
     Raises:
-        InputError: the configuration asks for something else than the column holds, or a file cannot be read.
+        InputError: the column's values do not match the configuration, or a file cannot be read.
     """
     split, column = spec.data.split, spec.data.split.column
     data = spec.data
@@ -195,7 +195,9 @@ def find_ordering(spec: LogSpec, ranges: Sequence[Range]) -> Ordering:
 
 
 def _compact_form(values: pa.Array) -> str | None:
-    """Returns the form of numbers that are all dates, as 20260501, with or without a time of day; None for others."""
+    """Returns the form of numbers that are all dates, such as 20260501, with or without a time of day; None for
+    others.
+    """
     lengths = pc.unique(pc.binary_length(values)).to_pylist()
     written = _COMPACT_FORMS.get(lengths[0]) if len(lengths) == 1 else None
     if written is None or len(pc.unique(values)) < _FEWEST_DATES:
@@ -206,7 +208,9 @@ def _compact_form(values: pa.Array) -> str | None:
 
 
 def _are_numbers(split: Split) -> bool:
-    """Returns whether both boundaries are numbers, which are then compared with numbers as they are."""
+    """Returns whether both boundaries are numbers. The column's numbers are then compared without a conversion to
+    times.
+    """
     if split.validation_from is None or split.test_from is None:
         return False
     texts = pa.array([split.validation_from.encode(), split.test_from.encode()], pa.binary())
@@ -214,7 +218,7 @@ def _are_numbers(split: Split) -> bool:
 
 
 def _first_values(spec: LogSpec, ranges: Sequence[Range], missing: tuple[bytes, ...]) -> pa.Array:
-    """Returns the first values of the column of the time that are not missing, binary, at most _LOOKED_AT."""
+    """Returns the first non-missing values of the time column, binary, at most _LOOKED_AT."""
     reader = LogReader(spec, features=False)
     for part in ranges:
         for batch in reader.read_range(part):
@@ -231,7 +235,7 @@ def _given(split: Split, ordering: Ordering) -> tuple[Boundary, Boundary]:
     """Returns the boundaries of the configuration.
 
     Raises:
-        InputError: they cannot be compared with the column's values.
+        InputError: a boundary cannot be compared with the column's values.
     """
     boundaries: list[Boundary] = []
     for name in ("validation_from", "test_from"):
@@ -270,7 +274,9 @@ def _draws(*numbers: np.ndarray) -> np.ndarray:
 
 
 def _of_groups(seed: int, groups: pa.Array, otherwise: np.ndarray) -> np.ndarray:
-    """Returns one draw per value of a column, `[N]` in [0, 1); `otherwise` for a row without a value."""
+    """Returns one uniform draw per distinct value, `[N]` in [0, 1); for a row without a value, its draw in
+    `otherwise`.
+    """
     distinct = groups.dictionary_encode()
     words = distinct.dictionary.to_pylist()
     hashes = np.fromiter(map(zlib.crc32, words), np.uint64, len(words))

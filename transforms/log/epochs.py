@@ -29,7 +29,7 @@ def epoch_seconds(texts: pa.Array, time_format: str, dates: bool = False) -> np.
 
 
 def seconds_of_column(texts: pa.Array, time_format: str) -> np.ndarray:
-    """Returns a column's times as `epoch_seconds` does; the column as a whole says what eight digits are.
+    """Returns a column's times as `epoch_seconds` does. The form of eight digits is inferred from the whole column.
 
     Args:
         texts: All times of the column, binary or strings `[N]`.

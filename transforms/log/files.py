@@ -1,4 +1,4 @@
-"""Finds, opens, measures and cuts the files of logs. No other module knows where and how they are stored."""
+"""Finds, opens, measures and cuts the files of logs. No other module depends on where they are stored."""
 
 import bz2
 import contextlib
@@ -39,9 +39,7 @@ _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def find_files(patterns: list[str]) -> list[str]:
-    """Returns the files of paths, globs, folders, queries and tables (see `queries`).
-
-    A path may be in a store.
+    """Returns the files of paths, globs, folders, queries and tables (see `queries`), local or in an object store.
 
     The files of one pattern are in the order of `by_number`.
 
@@ -86,7 +84,7 @@ def find_files(patterns: list[str]) -> list[str]:
 
 
 def _check_no_table(pattern: str) -> None:
-    """Raises InputError if the folder of a pattern is a Delta table, whose files have removed rows too."""
+    """Raises InputError if the pattern's folder is a Delta table, because its files include removed rows."""
     parts = pattern.rstrip("/").split("/")
     plain = list(itertools.takewhile(lambda part: not glob.has_magic(part), parts))
     folder = "/".join(plain)
@@ -107,14 +105,13 @@ def is_folder(path: str) -> bool:
 def matching(pattern: str) -> list[str]:
     """Returns the files and folders that match a glob, in the order of `by_number`.
 
-    Names that begin with "_", such as the _SUCCESS that Spark writes beside the data, are left out of a glob whose last
-    part does not begin so.
+    Names that begin with "_", such as Spark's _SUCCESS, are omitted unless the last part of the glob begins with "_".
     """
     return [name for name, _ in _matching(pattern)]
 
 
 def _matching(pattern: str) -> list[tuple[str, bool]]:
-    """Returns the names of `matching`, with whether each is a file. A store's listing says it of all of them."""
+    """Returns the names of `matching`, each with whether it is a file, which a store's listing states."""
     if stores.is_url(pattern):
         names = stores.listed(pattern)
     else:
@@ -128,7 +125,7 @@ def _matching(pattern: str) -> list[tuple[str, bool]]:
 def files_below(folder: str, pattern: str = "**/*") -> list[str]:
     """Returns the files in a folder that match a glob, in the order of `by_number`.
 
-    Files whose name, or a folder of theirs below this one, begins with "." or "_" are left out, as Spark's _temporary.
+    Omits files with a name or a subfolder that begins with "." or "_", such as Spark's _temporary.
     """
     if stores.is_url(folder):
         return stores.files_below(folder, pattern) if stores.is_folder(folder) else []
@@ -139,12 +136,12 @@ def files_below(folder: str, pattern: str = "**/*") -> list[str]:
 
 
 def files_of_folder(folder: str) -> list[str]:
-    """Returns the files of a folder, or those of its subfolders such as day=2026-11-01, in the order of `by_number`.
+    """Returns the files of a folder, or of its subfolders such as day=2026-11-01, in the order of `by_number`.
 
-    Names that begin with "." or "_" are left out.
+    Omits names that begin with "." or "_".
 
     Raises:
-        InputError: the folder has no files, or both files and subfolders, of which some would not be read.
+        InputError: the folder has no files, or has both files and subfolders.
     """
     files, folders = _inside(folder)
     name = excerpt(folder.rstrip("/"))
@@ -183,11 +180,11 @@ def partition_values(path: str) -> dict[str, bytes | None]:
 
 
 class FileState(NamedTuple):
-    """What tells whether a file is still the same, without reading it. As JSON it is a list.
+    """Identifies the version of a file without reading it. As JSON it is a list.
 
-    A write that keeps the size and the modification time goes unnoticed, such as a write through a memory map that
-    the kernel has not recorded yet. The inode is left out: some network mounts number a file anew on each machine, or
-    after a while.
+    A write that keeps the size and the modification time is not detected, such as a write through a memory map that the
+    kernel has not recorded yet. The inode is not included, because some network mounts renumber files between machines
+    or over time.
 
     Attributes:
         size: The size in bytes, as stored.
@@ -213,10 +210,10 @@ def state_of(path: str) -> FileState:
 
 @contextlib.contextmanager
 def unchanged(path: str, state: FileState) -> Iterator[None]:
-    """Checks at the start and at the end of the block that a file has the state that it had before.
+    """Checks at the start and at the end of the block that a file still has the given state.
 
     Raises:
-        InputError: the file has changed. An InputError of the block may be a consequence, and is replaced.
+        InputError: the file has changed. It replaces an InputError of the block, which may be a consequence.
     """
     _check_unchanged(path, state)
     try:
@@ -235,7 +232,7 @@ def _check_unchanged(path: str, state: FileState, cause: InputError | None = Non
 
 
 def check_states(ranges: Sequence["Range"], states: Mapping[str, FileState]) -> None:
-    """Checks that the files which `plan` cut into ranges have the states that they had before.
+    """Checks that the files cut into ranges by `plan` still have the given states.
 
     Args:
         ranges: The ranges.
@@ -250,10 +247,10 @@ def check_states(ranges: Sequence["Range"], states: Mapping[str, FileState]) -> 
 
 
 def check_still(files: Sequence[str]) -> None:
-    """Checks that the objects that were read from copies (`held_objects`) are still the same in the store.
+    """Checks that objects read from copies (`held_objects`) are unchanged in the store.
 
     Raises:
-        InputError: one has changed, or the store does not answer.
+        InputError: an object has changed, or the store does not answer.
     """
     if found := check_held(files):
         raise changed(found[0])
@@ -265,7 +262,7 @@ def changed(path: str) -> InputError:
 
 
 def size_of(path: str) -> int:
-    """Returns a file's size in bytes, as it is stored.
+    """Returns a file's stored size in bytes.
 
     Raises:
         OSError: the file cannot be read.
@@ -302,7 +299,7 @@ _DECOMPRESSED: dict[str, Callable[[IO[bytes]], IO[bytes]]] = {"gzip": _gunzipped
 
 
 def stored_head(path: str) -> bytes:
-    """Returns the first bytes of a file, as they are stored.
+    """Returns the first stored bytes of a file.
 
     Raises:
         OSError: the file cannot be read.
@@ -321,12 +318,12 @@ def is_compressed(path: str) -> bool:
 
 
 def open_stored(path: str, start: int | None = None, stop: int | None = None) -> IO[bytes]:
-    """Opens a file's bytes as they are stored; the file can seek.
+    """Opens a file's stored bytes as a seekable file.
 
     Args:
         path: The file.
-        start: The position from which most of it is read, in order; None where that is not known.
-        stop: The position up to which it is read; None for the end of the file.
+        start: The position at which a mostly sequential read begins; None if unknown.
+        stop: The position at which it ends; None for the end of the file.
 
     Raises:
         OSError: the file cannot be read.
@@ -345,7 +342,7 @@ def open_text(path: str, start: int = 0, encoding: str = "utf-8", stop: int | No
         path: The file.
         start: Position of the first byte to read; 0 for a file that is compressed or has another encoding.
         encoding: The encoding of the text (`data.encoding`). UTF-8 is not decoded: it may contain invalid bytes.
-        stop: Position after the last byte to read, where that is known.
+        stop: Position after the last byte to read; None if unknown.
 
     Raises:
         OSError: the file cannot be read.
@@ -386,7 +383,7 @@ def input_errors(path: str) -> Iterator[None]:
 
 
 def unreadable(path: str, error: OSError) -> InputError:
-    """Returns the error of a file of a log that the system does not let be read."""
+    """Returns the InputError for a log file that the system cannot read."""
     reason = error.strerror or str(error)
     if isinstance(error, FileNotFoundError):
         return InputError(
@@ -426,8 +423,7 @@ class Range:
             lines before it are not counted yet (see `number_lines`).
         size: Approximate number of bytes of text or Parquet.
         state: The state of the file when it was cut.
-        empty_end: Number of bytes at the end of `length` that are the empty lines at the end of a text file, and no
-            rows.
+        empty_end: Number of bytes of the empty lines at the end of a text file. They are included in `length`.
     """
 
     path: str
@@ -477,7 +473,7 @@ def cut_lines(whole: Range) -> Iterator[Range]:
 def empty_end(path: str, start: int, stop: int) -> int:
     """Returns the number of bytes of the empty lines at the end of an uncompressed text file, from `start` to `stop`.
 
-    All of the bytes if there are no other lines.
+    If all lines are empty, this is the number of all bytes.
 
     Raises:
         OSError: the file cannot be read.
@@ -523,7 +519,7 @@ def number_lines(files: Sequence[Sequence[Range]], workers: Workers) -> list[Ran
         workers: Count the lines.
 
     Returns:
-        The ranges of all files, in order, each with its number.
+        The ranges of all files, in order, each with the number of its first line.
     """
     uncounted = [part for parts in files if not parts[-1].line for part in parts[:-1]]
     seconds = _COUNT_SECONDS * sum(part.size for part in uncounted)

@@ -1,4 +1,4 @@
-"""Detects the type of a file from its first bytes, not from its name: compressed, text, Parquet or another type."""
+"""Detects the type of a file from its first bytes instead of its name: compressed, text, Parquet or another type."""
 
 import codecs
 import dataclasses
@@ -34,7 +34,7 @@ _DOWNLOAD = "fetch the file itself"
 
 @dataclasses.dataclass(frozen=True)
 class Unread:
-    """A kind of file that is not read: its name, with an article, and what to do."""
+    """An unsupported type of file: its name with an article, and what to do."""
 
     name: str
     advice: str
@@ -84,7 +84,7 @@ _JSON_OVER_LINES = re.compile(rb"\s*\{[ \t]*\r?\n")
 
 
 def compression_of(head: bytes) -> str | None:
-    """Returns the name of the compression that is read and that a file's first bytes show; None for no compression."""
+    """Returns the name of the supported compression that a file's first bytes show; None for no compression."""
     if head.startswith(b"\x1f\x8b"):
         return _GZIP
     if _BZ2_START.match(head):
@@ -95,19 +95,19 @@ def compression_of(head: bytes) -> str | None:
 
 
 def binary_format(head: bytes) -> str | None:
-    """Returns the name of the format of columns that a file's first bytes show: Parquet, ORC or Avro; None for none.
+    """Returns the columnar format that a file's first bytes show: Parquet, ORC or Avro; None for others.
 
-    A text may begin with "ORC" too: then it is no binary file.
+    A file that begins with "ORC" may also be text.
     """
     found = next((mark for mark in _BINARY if head.startswith(mark)), None)
     return None if found is None or (found == ORC_MARK and not is_binary(head[:_BEGINNING])) else _BINARY[found]
 
 
 def unread_kind(head: bytes) -> Unread | None:
-    """Returns the kind of a file that is not read; None for a text, a format of columns, or a compression that is read.
+    """Returns the unsupported type of a file; None for a supported one.
 
     Args:
-        head: The first HEAD_BYTES of the file, or of what was decompressed from it.
+        head: The first HEAD_BYTES of the file or of its decompressed contents.
     """
     for mark, kind in _UNREAD.items():
         if head.startswith(mark) and (mark not in _MAY_BE_TEXT or is_binary(head)):
@@ -127,7 +127,7 @@ def unread_kind(head: bytes) -> Unread | None:
 
 
 def is_binary(head: bytes) -> bool:
-    """Returns whether a file's first bytes are not text in any encoding that contains ASCII."""
+    """Returns whether bytes are not text in any encoding that extends ASCII."""
     unusual = len(head) - len(head.translate(None, _UNUSUAL))
     return unusual > max(_FEW, _BINARY_SHARE * len(head))
 
@@ -148,12 +148,12 @@ def is_json_lines(head: bytes) -> bool:
 
 
 def is_no_row(line: bytes) -> bool:
-    """Returns whether a text's first line is a comment, or Excel's note of the delimiter (`sep=;`)."""
+    """Returns whether a text's first line is a comment, or Excel's delimiter line (`sep=;`)."""
     return bool(_NO_ROW.match(line))
 
 
 def json_document(path: str) -> InputError:
-    """Returns the error for a file whose JSON objects are written over several lines, without an array around them."""
+    """Returns the error for a file of multi-line JSON objects that are not in an array."""
     return InputError(
         f"{path}: a JSON object over several lines, which is not read; write one object per line (data.format: jsonl) "
         "or an array of objects (data.format: json), as in: jq -c . FILE"
@@ -175,14 +175,14 @@ def codec_of(encoding: str) -> str:
 
 
 def is_utf8_codec(encoding: str) -> bool:
-    """Returns whether texts of an encoding are read as they are: UTF-8, with or without its mark, and ASCII."""
+    """Returns whether an encoding is UTF-8, with or without a byte order mark, or ASCII, which need no decoding."""
     return codec_of(encoding) in ("utf-8", "utf-8-sig", "ascii")
 
 
 def wide_encoding(head: bytes) -> str | None:
-    """Returns the encoding of two or four bytes a sign that a text's first bytes show; None for any other.
+    """Returns the encoding with two or four bytes per character that a text's first bytes show; None for others.
 
-    Without a byte order mark, the zero bytes of ASCII signs tell which it is.
+    Without a byte order mark, the zero bytes of ASCII characters determine the encoding.
     """
     for mark, name in ((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32")):
         if head.startswith(mark):
@@ -202,7 +202,7 @@ def wide_encoding(head: bytes) -> str | None:
 
 
 def usual_encoding(head: bytes) -> str | None:
-    """Returns the encoding that a text's first bytes seem to have; None for UTF-8, and for bytes that are not text."""
+    """Returns the likely encoding of a text, by its first bytes; None for UTF-8 and for bytes that are not text."""
     wide = wide_encoding(head)
     if wide or _is_utf8_beginning(head):
         return wide
@@ -210,7 +210,7 @@ def usual_encoding(head: bytes) -> str | None:
 
 
 def decoding_of(head: bytes, encoding: str) -> str:
-    """Returns Python's name of a text's encoding: a byte order mark decides between the forms of UTF-16 and UTF-32.
+    """Returns Python's name of a text's encoding. A byte order mark selects the variant of UTF-16 or UTF-32.
 
     Args:
         head: The first bytes of the text.
@@ -223,7 +223,7 @@ def decoding_of(head: bytes, encoding: str) -> str:
 
 
 def check_encoding(path: str, head: bytes, encoding: str) -> None:
-    """Checks that a text may be in an encoding.
+    """Checks that a text can have the configured encoding.
 
     Args:
         path: The file, for the message.
@@ -250,7 +250,7 @@ def check_encoding(path: str, head: bytes, encoding: str) -> None:
 
 
 def _is_utf8_beginning(head: bytes) -> bool:
-    """Returns whether bytes are valid UTF-8; the last character may be cut."""
+    """Returns whether bytes are valid UTF-8; the last character may be incomplete."""
     try:
         codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < HEAD_BYTES)
     except UnicodeDecodeError:
@@ -264,7 +264,7 @@ def _check_is_read(path: str, head: bytes) -> None:
 
 
 def check_text(path: str, head: bytes, encoding: str) -> None:
-    """Checks that a file is a text that can be read.
+    """Checks that a file is readable text.
 
     Args:
         path: The file, for the message.
@@ -272,7 +272,7 @@ def check_text(path: str, head: bytes, encoding: str) -> None:
         encoding: `data.encoding`.
 
     Raises:
-        InputError: the file is of another kind, compressed twice, in another encoding, or has no line feeds.
+        InputError: the file is of another type, compressed twice, in another encoding, or without line feeds.
     """
     if name := binary_format(head):  # only if it was compressed: a plain one is read
         raise InputError(f"{path}: a compressed {name} file, which is not read; decompress it, as {name} is compact")
@@ -290,7 +290,7 @@ def check_text(path: str, head: bytes, encoding: str) -> None:
 
 
 def check_binary(path: str, head: bytes, name: str) -> None:
-    """Checks that a file is of a format of columns. An empty file passes: its reader reports it.
+    """Checks that a file has a columnar format. An empty file passes; its reader reports the error.
 
     Args:
         path: The file, for the message.
@@ -298,7 +298,7 @@ def check_binary(path: str, head: bytes, name: str) -> None:
         name: The format.
 
     Raises:
-        InputError: the file is of another kind.
+        InputError: the file is of another type.
     """
     if binary_format(head) == name or not head:
         return

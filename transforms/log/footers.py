@@ -1,4 +1,4 @@
-"""Finds last lines of text files that are no rows: totals of a spreadsheet, counts of rows of a database client."""
+"""Finds last lines of text files that are not rows, such as a spreadsheet's totals or a database client's row count."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ _NO_ROW = re.compile(
 
 
 def footers(data: Data, files: Sequence[str]) -> Iterator[str]:
-    """Yields a sentence about each text file whose last line does not look like a row.
+    """Yields a warning about each text file whose last line does not look like a row.
 
     Args:
         data: The description of the files.
@@ -50,7 +50,9 @@ def footers(data: Data, files: Sequence[str]) -> Iterator[str]:
 
 
 def _ends(path: str, encoding: str) -> tuple[str, str]:
-    """Returns the first and the last line of a text; two empty ones where it has one, or is not read to its end."""
+    """Returns the first and the last line of a text; two empty strings if it has only one line, or is not read to its
+    end.
+    """
     with input_errors(path):
         head, size = stored_head(path), size_of(path)
         if columnar_of(head):
@@ -71,7 +73,7 @@ def _ends(path: str, encoding: str) -> tuple[str, str]:
 
 
 def is_footer(first: str, line: str, separator: str) -> bool:
-    """Returns whether the last line of a text looks like a footer, beside the first one."""
+    """Returns whether the last line of a text looks like a footer, compared with the first line."""
     if _NO_ROW.match(line):
         return True
     values = [value.strip(' "').rstrip(":") for value in line.split(separator)]

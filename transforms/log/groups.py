@@ -1,4 +1,4 @@
-"""Numbers of the groups of rows, such as users, that `evaluation.group` names."""
+"""Numbers the groups of rows, such as users, that `evaluation.group` names."""
 
 import hashlib
 

@@ -1,10 +1,10 @@
-"""Small objects of stores, fetched once and held on this machine while a command reads a log.
+"""Local copies of small objects in stores, kept while a command reads a log.
 
-A command opens a file of a log many times: for its kind, its header, its end, its rows. In a store each look is a
-request or two, which take longer than a small file. In the block of `held_objects` an object of at most SMALL_BYTES is
-asked for its state and read whole, in two requests, and is a file of this machine from then on: one version of the
-object. `check_held` finds those that have changed since. The processes that a command starts find the files by the
-environment; those on other machines do not, and ask the store.
+A command opens a log file many times: for its type, header, end and rows. Each access to a store takes one or two
+requests, which last longer than reading a small file. Within the block of `held_objects`, an object of at most
+SMALL_BYTES is fetched once, with two requests, and then read from the local copy. All reads thus see the same version;
+`check_held` finds objects that have changed since. Child processes find the copies through the environment. Processes
+on other machines do not, and read from the store.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ _LOCKS = 256  # an object is fetched by one process or thread
 
 
 class HeldObject(NamedTuple):
-    """An object that is held: what the store said of it, and its copy."""
+    """A local copy of an object, and the object's state in the store."""
 
     seen: stores.Seen
     path: pathlib.Path
@@ -38,11 +38,11 @@ class HeldObject(NamedTuple):
 
 @contextlib.contextmanager
 def held_objects(paths: Iterable[str], most: int = SMALL_BYTES) -> Iterator[None]:
-    """Holds the small objects among the files of a log that are read in the block; does nothing without a URL.
+    """Keeps local copies of a log's small objects that are read in the block. Does nothing without a URL.
 
     Args:
         paths: The files, or the globs that find them.
-        most: The bytes of an object that is small.
+        most: The maximum size of a small object, in bytes.
     """
     if os.environ.get(HELD) or not any(map(stores.is_url, paths)):
         yield
@@ -60,7 +60,7 @@ def held_objects(paths: Iterable[str], most: int = SMALL_BYTES) -> Iterator[None
 
 
 def held_object(url: str) -> HeldObject | None:
-    """Returns a small object, which is fetched where it is not held yet; None for one that cannot be held.
+    """Returns the local copy of a small object, fetched on first use; None for an object that cannot be kept.
 
     Raises:
         FileNotFoundError: there is no such object.
@@ -87,7 +87,7 @@ def held_object(url: str) -> HeldObject | None:
 
 
 def check_held(urls: Sequence[str]) -> list[str]:
-    """Returns the objects that are held and have changed in the store, or are gone, since they were fetched.
+    """Returns the objects that have changed or vanished in the store since they were fetched.
 
     Raises:
         StoreError: the store refuses a request, or does not answer.
@@ -113,7 +113,7 @@ def _alone(folder: pathlib.Path, name: str) -> Iterator[None]:
 
 
 def _fetch(url: str, about: pathlib.Path, most: int) -> None:
-    """Writes an object and then what is known of it; for one that is not held, what is known alone."""
+    """Writes an object, then its description. For an object that is not kept, writes only the description."""
     seen, contents = stores.read_small(url, most)
     with contextlib.suppress(OSError):
         if contents is not None:

@@ -1,4 +1,4 @@
-"""The section `data.impressions` of a configuration: rows that list what was shown together, as MIND's do."""
+"""The section `data.impressions` of a configuration: rows that list the items shown together, as in MIND."""
 
 import pydantic
 
@@ -6,11 +6,10 @@ from ctrpipe.transforms.log.section import ColumnNames, Section
 
 
 class ImpressionLists(Section):
-    """A log whose rows each list the items that were shown together, with their labels, as `N55689-1 N35729-0` of MIND.
+    """A log whose rows list the items shown together, with their labels, such as MIND's `N55689-1 N35729-0`.
 
-    Each item becomes a row of its own before a run reads the log: the columns of the list's row, without the list, and
-    the item and its label. `data` then describes these rows: Parquet, all columns as text. `ctrpipe prepare
-    impressions` does the same.
+    Before a run reads the log, each item becomes its own row: the row's other columns, the item and its label. `data`
+    then describes these rows: Parquet, all columns as text. `ctrpipe prepare impressions` does the same.
 
     Example:
         data:

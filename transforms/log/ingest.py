@@ -82,7 +82,7 @@ def described_splits(split: Split, result: IngestResult) -> Iterator[str]:
 
 
 def few_of_a_class(label: str, result: IngestResult) -> Iterator[str]:
-    """Yields a line for each split to judge by that has too few rows of one class for its metrics to say anything.
+    """Yields a warning for each validation or test split with too few rows of one class for meaningful metrics.
 
     Args:
         label: The primary label's column.
@@ -123,8 +123,8 @@ def ingest(
 
     Raises:
         InputError: a file cannot be read or has changed, too many rows are malformed, a split is empty or has
-            labels of one class only, a feature is missing in all training rows, or the column to split by holds
-            something else than the split compares.
+            labels of one class only, a feature is missing in all training rows, or the split column's values cannot be
+            compared.
     """
     scratch = split_folders["train"].parent / SCRATCH
     _clear(scratch, split_folders)
@@ -191,7 +191,7 @@ class IngestedRange:
         dead_letters: The dead-letter file of the range.
         parts: The parts of the payload by split, or under one key if the splits are not known yet (`split.by: order`).
         spans: The first and last time of each split's rows (`by: time`).
-        mixture: What columns of categories have in a format without types of columns.
+        mixture: The numbers and texts in columns of categories, for a format without column types.
     """
 
     lines: int
@@ -300,7 +300,7 @@ def _write_dead_letters(
 
 
 def _check_mixture(results: Sequence[IngestedRange]) -> None:
-    """Raises InputError if a column of categories has numbers, and texts that are written otherwise."""
+    """Raises InputError if a column of categories has both numbers and differently written texts, such as 02139."""
     whole = Mixture()
     for result in results:
         whole.add(result.mixture)
@@ -375,7 +375,9 @@ class _CopyPiece:
 
 
 def whole_clicks(clicks: float, rows: int) -> int:
-    """Returns the clicks of labels, which may be rates: rounded, but neither to none nor to all rows."""
+    """Rounds a sum of labels, which may be rates, to whole clicks. Only an exact sum of 0 or `rows` gives 0 or
+    `rows`.
+    """
     return min(max(round(clicks), int(clicks > 0)), rows - int(clicks < rows))
 
 
@@ -406,7 +408,7 @@ def _spans(
     results: Sequence[IngestedRange],
     split_folders: Mapping[str, pathlib.Path],
 ) -> dict[str, list[str]]:
-    """Returns the first and last time of each split's rows, or its first and last file."""
+    """Returns the first and last time, or the first and last file, of each split."""
     spans: dict[str, list[str]] = {}
     for name in SPLITS if division.split.by in ("time", "order", "files") else ():
         if division.ordering is not None:
@@ -485,7 +487,7 @@ def _check_weights(spec: LogSpec, folders: Mapping[str, pathlib.Path]) -> None:
 
 
 def check_weights(spec: LogSpec, split: str, batches: Iterable[pa.RecordBatch]) -> None:
-    """Checks that rows of both classes of a split have a weight above 0, and that 32 bits hold what they are together.
+    """Checks that both classes of a split have positive weights, and that 32-bit sums of the weights are meaningful.
 
     Args:
         spec: The description of the log, with a weight.
@@ -493,8 +495,8 @@ def check_weights(spec: LogSpec, split: str, batches: Iterable[pa.RecordBatch]) 
         batches: Its rows, with the weight and the label of the first task.
 
     Raises:
-        InputError: the rows of a class have none; one row weighs so much that no other one counts; or the weights are
-            too large or too small to be added up.
+        InputError: a class has no positive weight, one row outweighs all others, or the weights are too large or too
+            small to be summed.
     """
     weight, label = str(spec.data.weight), spec.label_columns[0]
     of_clicks = of_others = rest = largest = 0.0

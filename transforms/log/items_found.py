@@ -1,6 +1,6 @@
-"""Histories with several values per item, detected in the first rows of a log.
+"""Detects histories with several values per item in the first rows of a log.
 
-Lists of Parquet, ORC, Avro and JSON show where an item ends, so that the number of its values need not be configured.
+Nested lists of Parquet, ORC, Avro and JSON show the values of each item, so their number need not be configured.
 """
 
 import dataclasses
@@ -32,8 +32,8 @@ class ItemsFound:
     """The sequence settings that were detected in a log.
 
     Attributes:
-        features: The features, with `within` and `values_per_item` where the lists of the log show them.
-        told: A line about each feature that was changed.
+        features: The features, with the detected `within` and `values_per_item`.
+        told: A line about each changed feature.
     """
 
     features: list[Any]
@@ -43,7 +43,7 @@ class ItemsFound:
 def with_items_found(features: Sequence[Any], path: str, encoding: str) -> ItemsFound:
     """Returns the features with the detected settings of histories with several values per item.
 
-    For a file that cannot be read the features stay unchanged; the reader of the whole file reports the error.
+    If a file cannot be read, the features stay unchanged; the reader of the whole file reports the error.
     """
     asked = [feature for feature in features if _is_asked(feature)]
     if not asked:
@@ -70,7 +70,7 @@ def _told(feature: ItemSequence) -> str:
 
 
 def _with_items(feature: ItemSequence, lists: Mapping[str, list[Any]]) -> ItemSequence:
-    """Returns a feature with the settings that the lists of its columns show, or the same one."""
+    """Returns a feature with the settings that its columns' lists show, or the feature itself."""
     elements = {column: lists[column] for column in feature.columns if column in lists}
     are_nested = any(isinstance(element, list) for values in elements.values() for element in values)
     within = _free_sign(elements.values(), feature.separator) if are_nested else feature.separator
@@ -94,7 +94,7 @@ def _most_values(elements: Iterable[Any], within: str) -> int:
 
 
 def _free_sign(columns: Iterable[list[Any]], other: str) -> str | None:
-    """Returns a sign that is in no element, and is not `other`; None if there is none."""
+    """Returns a character that occurs in no element and is not `other`; None if there is none."""
     elements = [each for values in columns for each in values]
     texts = [str(text) for each in elements for text in (each if isinstance(each, list) else [each])]
     free = (sign for sign in _SIGNS if sign not in other and other not in sign)
@@ -102,7 +102,7 @@ def _free_sign(columns: Iterable[list[Any]], other: str) -> str | None:
 
 
 def _first_lists(path: str, columns: set[str], encoding: str) -> dict[str, list[Any]]:
-    """Returns the elements of the lists in the first rows of a file, by column; of no column of a table of text."""
+    """Returns the elements of the lists in a file's first rows, by column; empty for delimited text."""
     with input_errors(path):
         kind = columnar_of(stored_head(path))
     if kind:

@@ -1,7 +1,7 @@
-"""Finds columns that give the label away beside a key, such as a user: what was counted by the key over the whole log.
+"""Finds columns that reveal the label in combination with a key, such as a user's click count over the whole log.
 
-A count or a click rate by a key that includes its own row, or only rows after it, says something of the row's label,
-although no value of the column does so alone.
+A count or a click rate by key that includes its own row, or only later rows, depends on the row's label. The column
+alone need not show this.
 """
 
 import dataclasses
@@ -25,11 +25,11 @@ Flags = npt.NDArray[np.bool_]
 
 
 def keyed_leaks(columns: Mapping[str, Values], keys: Sequence[str], label: Floats) -> Iterator[tuple[str, str]]:
-    """Yields columns that give a label away beside a key, each with how it does so.
+    """Yields the columns that reveal the label in combination with a key, each with an explanation.
 
     Args:
         columns: The columns, in the order of the log.
-        keys: The columns of single categories.
+        keys: The categorical columns to try as keys.
         label: The label of each row, 0 to 1; NaN where it is missing.
     """
     known = np.isfinite(label)
@@ -47,7 +47,7 @@ def keyed_leaks(columns: Mapping[str, Values], keys: Sequence[str], label: Float
 
 
 def _most_different(columns: Mapping[str, Values], keys: Sequence[str]) -> list[str]:
-    """Returns the keys with the most values, among those whose values have two rows or more on average."""
+    """Returns the keys with the most values, among keys with at least two rows per value on average."""
     sizes = {name: len(np.unique(columns[name].codes)) for name in keys}
     several = [name for name, size in sizes.items() if LEAST_KEYS <= size <= len(columns[name].codes) / 2]
     return sorted(several, key=lambda name: -sizes[name])[:MOST_KEYS]
@@ -55,12 +55,12 @@ def _most_different(columns: Mapping[str, Values], keys: Sequence[str]) -> list[
 
 @dataclasses.dataclass(frozen=True)
 class _ByKey:
-    """Rows in the order of a key and then of the log.
+    """Rows sorted by key; rows of one key are in the order of the log.
 
     Attributes:
         rows: The rows, [N].
-        keys: The key of each of them, from 0 on.
-        follows: Whether each one but the first has the key of the one before, [N - 1].
+        keys: The key of each row, from 0.
+        follows: Whether each row except the first has the same key as the previous row, [N - 1].
     """
 
     rows: npt.NDArray[np.int64]
@@ -69,14 +69,14 @@ class _ByKey:
 
     @classmethod
     def of(cls, codes: npt.NDArray[np.int64], among: Flags) -> "_ByKey":
-        """Orders the rows `among` that have a value of the key; code 0 is none."""
+        """Sorts the rows `among` that have a key; code 0 is a missing key."""
         order = np.argsort(codes, kind="stable")
         rows = order[(among & (codes > 0))[order]]
         follows = np.diff(codes[rows]) == 0
         return cls(rows, np.concatenate([[0], np.cumsum(~follows)]).astype(np.int64)[: len(rows)], follows)
 
     def means(self, values: Floats) -> Floats:
-        """Returns the mean of each row's key, of values in the order of `rows`, at least one."""
+        """Returns for each row the mean of its key's values. `values` is in the order of `rows`."""
         starts = np.concatenate([[0], 1 + np.flatnonzero(~self.follows)])
         counts = np.diff(np.append(starts, len(values)))
         means: Floats = np.repeat(np.add.reduceat(values, starts) / counts, counts)
@@ -84,7 +84,7 @@ class _ByKey:
 
 
 def _given_away(numbers: Floats, key: str, by_key: _ByKey, clicks: Flags) -> str:
-    """Returns how a column gives the label away beside a key; "" if it does not."""
+    """Returns how a column reveals the label in combination with a key; "" if it does not."""
     values, clicked = numbers[by_key.rows], clicks[by_key.rows]
     if not len(values) or not np.isfinite(values).all():
         return ""
@@ -113,11 +113,11 @@ def _given_away(numbers: Floats, key: str, by_key: _ByKey, clicks: Flags) -> str
 
 
 def _auc(above: Flags, below: Flags, clicks: Flags, among: Flags) -> float:
-    """Returns the AUC of a score that is 1 above, -1 below and else 0; 0.5 where a class has too few rows.
+    """Returns the AUC of a score that is 1 above, -1 below and otherwise 0; 0.5 if a class has too few rows.
 
     Args:
-        above, below, clicks: Of each row.
-        among: The rows that count.
+        above, below, clicks: Flags of each row.
+        among: The rows to use.
     """
     clicked, others = clicks & among, ~clicks & among
     counts = [

@@ -1,4 +1,4 @@
-"""Finds rows at the end of a log whose clicks seem not to have arrived yet."""
+"""Finds rows at the end of a log whose clicks have probably not arrived yet."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ _LONGER = 3  # times the longest part of the other rows without a click, which m
 
 
 def rows_without_clicks(label: np.ndarray) -> int:
-    """Returns the number of last rows without a click, if that is no chance; otherwise 0.
+    """Returns the number of rows without a click at the end of a log; 0 if it can be due to chance.
 
     Args:
         label: The label of each row in the order of the log, 0 to 1; NaN where it is missing.

@@ -47,11 +47,11 @@ class Lines:
 
     @classmethod
     def of_records(cls, records: Sequence[bytes], numbers: Sequence[int], breaks: int) -> "Lines":
-        """Returns records that were found in a text otherwise than by its line breaks, as one line each.
+        """Returns records that were not found by line breaks, as one line each.
 
         Args:
             records: The records, at least one, without line breaks.
-            numbers: The number of line breaks in the text before each.
+            numbers: The number of line breaks in the text before each record.
             breaks: The number of line breaks in the text.
         """
         lines = cls(b"\n".join(records) + b"\n", b"", quoted=False)
@@ -149,11 +149,11 @@ def count_values(line: bytes, delimiter: bytes, quoted: bool) -> int:
 
 
 def single_byte(text: bytes, delimiter: bytes) -> bytes:
-    """Returns the delimiter if it is one byte, otherwise a byte that the text does not contain and that can replace
+    """Returns a one-byte delimiter, or for a longer one a byte that can replace it because the text does not contain
     it.
 
     Raises:
-        InputError: the text has all such bytes.
+        InputError: the text contains all possible bytes.
     """
     if len(delimiter) == 1:
         return delimiter
@@ -213,7 +213,7 @@ def whole_lines(file: IO[bytes], length: int | None = None) -> Iterator[bytes]:
 
 
 def end_of_rows(text: bytes) -> int:
-    """Returns the length of a text of whole lines without the empty lines at its end; 0 if all of them are empty."""
+    """Returns the length of a text of whole lines without its empty last lines; 0 if all lines are empty."""
     last = text[-4:]
     if last.count(b"\n") < 2 and last.strip(b"\r\n"):  # the usual end, without a copy of the text
         return len(text)
@@ -222,7 +222,7 @@ def end_of_rows(text: bytes) -> int:
 
 
 def without_empty_end(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yields chunks of whole lines without the empty lines at the end of the text, unless it has no other lines."""
+    """Yields chunks of whole lines without the text's empty last lines. A text of empty lines only is unchanged."""
     held: list[bytes] = []  # empty lines, which are malformed rows if another row follows
     are_all_empty = True
     for chunk in chunks:
@@ -240,7 +240,7 @@ def without_empty_end(chunks: Iterable[bytes]) -> Iterator[bytes]:
 def whole_records(chunks: Iterable[bytes], delimiter: bytes, width: int) -> Iterator[Lines]:
     """Yields a text as records, which may have line breaks in quoted values (RFC 4180).
 
-    If a quote is never closed, or the record would not have `width` values, only the line of that quote is malformed.
+    If a quote is never closed, or the record does not have `width` values, only the line with the quote is malformed.
 
     Args:
         chunks: The text, in chunks of whole lines.

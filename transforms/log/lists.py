@@ -9,7 +9,7 @@ from ctrpipe.transforms.log.spec import LogSpec
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """The columns that define lists: the rows of one value of `group` are a list of the candidates in `item`."""
+    """The columns that define lists: the rows with one value of `group` list the candidates in `item`."""
 
     group: str
     item: str
@@ -27,7 +27,7 @@ def columns_of(
         settings: The names of both settings in error messages.
 
     Raises:
-        InputError: a column is no feature of kind categorical, or both are the same column.
+        InputError: a column is not a categorical feature, or both are the same column.
     """
     columns = Columns(group or "user", item or spec.item_column or "item")
     single = spec.columns_of("categorical")

@@ -1,4 +1,4 @@
-"""Finds two categories of a column that a reader takes for one value, such as `Rome` and `Rome ` with a blank."""
+"""Finds two categories of a column that look the same to a reader, such as `Rome` and `Rome ` with a blank."""
 
 import unicodedata
 from collections.abc import Callable, Mapping
@@ -35,7 +35,7 @@ _WAYS: tuple[tuple[str, Callable[[str], str]], ...] = (
 
 
 def look_alikes(counts: Mapping[str, int], rows: int) -> str:
-    """Returns two of a column's categories that differ in nothing that a reader sees as a value; "" without such.
+    """Returns two of a column's categories that look the same to a reader; "" if there are none.
 
     Args:
         counts: The number of rows with each value.

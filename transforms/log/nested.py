@@ -1,7 +1,7 @@
 """Fields of nested values: `ad.campaign` names the field `campaign` of the column `ad`.
 
-A column whose own name has dots comes before a field of that name. A field of the objects in a list is a list of their
-values: of `items: [{id: 1}, {id: 2}]` the column `items.id` is the list 1, 2.
+A column whose own name contains dots takes precedence over a field of that name. A field of the objects in a list is
+the list of their values: for `items: [{id: 1}, {id: 2}]`, the column `items.id` is the list 1, 2.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,9 @@ ABSENT = object()  # what `field_of` returns for a field that an object lacks
 
 
 def field_of(values: Any, name: str) -> Any:
-    """Returns a field of an object, None where an object on the way is null or lacks it, and ABSENT for no such way."""
+    """Returns a field of an object; None if an object on the path is null or lacks the field, ABSENT if there is no
+    path.
+    """
     if isinstance(values, list):
         found = [field_of(value, name) for value in values if value is not None]
         if all(each is ABSENT for each in found):
@@ -43,7 +45,7 @@ def field_of(values: Any, name: str) -> Any:
 
 
 def leaves(values: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields the names and values of an object's fields, with the fields of nested objects in place of these."""
+    """Yields the names and values of an object's fields, with the fields of nested objects in place of the objects."""
     for key, value in values.items():
         name = f"{before}{key}"
         if isinstance(value, dict) and value:
@@ -60,7 +62,7 @@ def leaves(values: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]
 
 
 def leaf_names(fields: Iterable[pa.Field], before: str = "") -> Iterator[str]:
-    """Yields the names of columns, with the fields of structs and of lists of structs in place of these."""
+    """Yields the names of columns, with the fields of structs, and of lists of structs, in place of the columns."""
     for field in fields:
         name, inner = f"{before}{field.name}", _struct_of(field.type)
         if inner is not None and inner.num_fields:
@@ -70,7 +72,7 @@ def leaf_names(fields: Iterable[pa.Field], before: str = "") -> Iterator[str]:
 
 
 def root_of(schema: pa.Schema, name: str) -> str | None:
-    """Returns the column of a file that has the values of a name; None if there is none."""
+    """Returns the column of a file that contains the values of a name; None if there is none."""
     if name in schema.names:
         return name
     place = name.find(DOT)
@@ -83,7 +85,7 @@ def root_of(schema: pa.Schema, name: str) -> str | None:
 
 
 def column_of(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """Returns the values of a column, or of a field of one, in the plainest type.
+    """Returns the values of a column, or of a field of a column, in the plainest type.
 
     Raises:
         KeyError: there is no such column.
@@ -119,7 +121,7 @@ def _has(kind: pa.DataType, name: str) -> bool:
 
 
 def _place(kind: pa.StructType, name: str) -> int | None:
-    """Returns the index of the field that a name names, or in which it names one; None if there is none."""
+    """Returns the index of the field that a name names or lies in; None if there is none."""
     for place, field in enumerate(kind):
         inside = name.startswith(f"{field.name}{DOT}") and _has(field.type, name[len(field.name) + 1 :])
         if field.name == name or inside:
@@ -139,7 +141,7 @@ def _field(values: pa.Array, name: str) -> pa.Array:
 
 
 def _in_lists(values: pa.Array, name: str) -> pa.Array:
-    """Returns lists of a field of the structs in lists. A null list becomes an empty one."""
+    """Replaces the structs in lists by one of their fields. A null list becomes an empty list."""
     inner = _field(plain(pc.list_flatten(values)), name)
     sizes = np.bincount(pc.list_parent_indices(values).to_numpy(), minlength=len(values))
     ends = np.append(0, np.cumsum(sizes))

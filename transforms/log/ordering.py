@@ -1,7 +1,7 @@
-"""The order of a column's values: as numbers, as moments, or as texts.
+"""Compares a column's values as numbers, times or texts.
 
-A split by time compares values with its boundaries, and the times of events are sorted. Both depend on the meaning of
-a value: as text, 9 comes after 28, and 2026-05-01T00:30+02:00 after the midnight of UTC that it precedes.
+A split by time compares values with its boundaries, and events are sorted by time. As text, 9 comes after 28, and
+2026-05-01T00:30+02:00 after 2026-05-01T00:00Z, although it is earlier.
 """
 
 import dataclasses
@@ -57,7 +57,7 @@ _PLURALS = {
 
 @dataclasses.dataclass(frozen=True)
 class Compared:
-    """The values of rows as comparable keys, and the fault of each: 0, MISSING, UNREADABLE or OTHER_KIND."""
+    """The values of rows as sort keys, and the fault of each: 0, MISSING, UNREADABLE or OTHER_KIND."""
 
     keys: Keys
     faults: np.ndarray
@@ -65,7 +65,9 @@ class Compared:
 
 @dataclasses.dataclass(frozen=True)
 class Boundary:
-    """A value that divides a column's values. The rows from it on are behind it; with `after`, only those above it."""
+    """A boundary in the order of a column's values. Rows at or above it are behind it; with `after`, only rows above
+    it.
+    """
 
     value: Value | Fraction
     after: bool = False
@@ -87,8 +89,8 @@ class Ordering:
     """The comparison of the values of a column.
 
     Attributes:
-        kind: `number`; `epoch`, numbers that are moments by their size; `moment`, dates and moments; or `text`.
-        time_format: How moments are written, a format of `times.time_rules`; `auto`: ISO 8601.
+        kind: `number`; `epoch`, numbers whose size shows that they are times; `moment`, dates and moments; or `text`.
+        time_format: The format of moments (see `times.time_rules`); `auto`: ISO 8601.
         missing: Words that mean a missing value, in addition to the empty value.
         decimal: The decimal separator of numbers.
     """
@@ -110,7 +112,7 @@ class Ordering:
         return f"times as {self.time_format}" if own else _PLURALS[self.kind]
 
     def compare(self, values: pa.Array) -> Compared:
-        """Returns the keys of values, binary `[N]`. The key of a value with a fault has no meaning."""
+        """Returns the sort keys of values, binary `[N]`. The key of a value with a fault is undefined."""
         if self.kind == "text":
             absent = _absent(values, self.missing)
             return Compared(values.fill_null(b""), np.where(absent, MISSING, 0).astype(np.int8))
@@ -188,7 +190,7 @@ def is_after(first: str, second: str, kind: Literal["auto", "number", "time", "t
     """Returns whether the second of two boundaries is after the first.
 
     Raises:
-        ValueError: a boundary is no number and no moment, or the two are of two kinds.
+        ValueError: a boundary is neither a number nor a time, or the two differ in kind.
     """
     if kind == "text":
         return first < second
@@ -216,7 +218,7 @@ def is_after(first: str, second: str, kind: Literal["auto", "number", "time", "t
 
 
 def check_format(time_format: str) -> None:
-    """Raises ValueError if a format of moments cannot be read."""
+    """Raises ValueError if a time format is not supported."""
     time_rules(time_format)
 
 
@@ -235,12 +237,14 @@ def _faults(good: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def _texts(words: pa.Array, rows: np.ndarray) -> pa.Array:
-    """Returns the words of the given rows, which are ASCII, as strings."""
+    """Returns the given rows' words, which are ASCII, as strings."""
     return words.take(pa.array(rows)).cast(pa.string())
 
 
 def _numbers(words: pa.Array, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns numbers as int64 if all are whole, otherwise as float64, and which of the words are finite numbers."""
+    """Returns numbers as int64 if all are whole, otherwise as float64, and a flag for each word that is a finite
+    number.
+    """
     rows = np.flatnonzero(numbers)
     if np.array_equal(numbers, numbers & _matching(words, r"^[+-]?\d{1,18}$")):
         whole = np.zeros(len(words), np.int64)
@@ -253,7 +257,7 @@ def _numbers(words: pa.Array, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def _epochs(words: pa.Array, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns epochs in microseconds since 1970, int64, and which of the words are epochs."""
+    """Returns epochs in microseconds since 1970, int64, and a flag for each word that is an epoch."""
     keys, good = np.zeros(len(words), np.int64), np.zeros(len(words), bool)
     rows = np.flatnonzero(numbers)
     sizes = np.asarray(pc.replace_substring_regex(_texts(words, rows), r"^\+", "").cast(pa.float64()))
@@ -266,7 +270,9 @@ def _epochs(words: pa.Array, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def _scaled(words: pa.Array, numbers: np.ndarray, unit: Fraction) -> tuple[np.ndarray, np.ndarray]:
-    """Returns numbers of a unit in microseconds, rounded down, int64, and which of them are before the year 10000."""
+    """Converts numbers of a unit to microseconds, rounded down, int64; also returns a flag for each before the year
+    10000.
+    """
     keys = np.zeros(len(words), np.int64)
     whole = numbers & _matching(words, _WHOLE)
     rows = np.flatnonzero(whole)
@@ -284,7 +290,7 @@ def _scaled(words: pa.Array, numbers: np.ndarray, unit: Fraction) -> tuple[np.nd
 
 
 def _moments(words: pa.Array, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns moments in microseconds since 1970, int64, and which of the words are moments of the calendar."""
+    """Returns moments in microseconds since 1970, int64, and a flag for each word that is a valid date."""
     keys, good = np.zeros(len(words), np.int64), np.zeros(len(words), bool)
     rows = np.flatnonzero(moments)
     if not len(rows):
@@ -310,7 +316,7 @@ def _moments(words: pa.Array, moments: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def _formatted(words: pa.Array, time_format: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns times of a format in microseconds since 1970, int64, and which of the words match the format."""
+    """Returns times of a format in microseconds since 1970, int64, and a flag for each word that matches the format."""
     if time_format in NAMED_FORMATS:
         seconds = epoch_seconds(words, time_format)
         good = np.isfinite(seconds)

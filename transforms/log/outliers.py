@@ -1,4 +1,4 @@
-"""Finds the number of a log that is so far from the others that a model's arithmetic overflows on it."""
+"""Finds the extreme number of a log that makes a model's arithmetic overflow."""
 
 import contextlib
 import dataclasses
@@ -21,7 +21,7 @@ SPLIT_FOLDER = "Split-{}"  # in the payload
 
 @dataclasses.dataclass(frozen=True)
 class Outlier:
-    """A number far from those of the training rows.
+    """A number far from the training rows' numbers.
 
     Attributes:
         column: Its column.
@@ -35,9 +35,9 @@ class Outlier:
 
 
 def find_outlier(spec: LogSpec, payload: pathlib.Path, split: str, row: int | None = None) -> Outlier | None:
-    """Returns the number that is farthest from its column's training rows; None if none is farther than FAR.
+    """Returns the number with the largest distance to its column's training rows; None if no distance exceeds FAR.
 
-    The distance from the median is counted in interquartile ranges, which a single absurd number does not change.
+    The distance to the median is measured in interquartile ranges, which a single extreme number does not change.
 
     Args:
         spec: The description of the log.
@@ -69,9 +69,9 @@ def _numbers(payload: pathlib.Path, split: str, column: str) -> np.ndarray:
 
 
 def place_of_number(spec: LogSpec, files: Sequence[str], column: str, number: float) -> str:
-    """Returns the first place of a number in a column of the log, as `log.csv:17`; "" if it is not found.
+    """Returns the first place of a number in a column of the log, such as `log.csv:17`; "" if it is not found.
 
-    Lines count from 1, a header included; in a Parquet file it is the row.
+    The place is a line number from 1, a header included, or a row number for Parquet.
     """
     wanted = pa.scalar(number, pa.float32())
     try:
@@ -91,7 +91,7 @@ def _places(spec: LogSpec, files: Sequence[str], column: str, wanted: pa.Scalar)
 
 @contextlib.contextmanager
 def naming_the_number(spec: LogSpec, payload: pathlib.Path) -> Iterator[None]:
-    """Adds to a NotFiniteError of the block the column and the number of the log that are its likely cause, if any.
+    """Adds the likely cause, a column and a number of the log, to a NotFiniteError raised in the block.
 
     Args:
         spec: The description of the log.

@@ -1,4 +1,4 @@
-"""Finds histories that hold the item of their own row where it was clicked: they were made after the click."""
+"""Finds histories that include the item of their own row if it was clicked, because they were built after the click."""
 
 import numpy as np
 import pyarrow as pa
@@ -8,12 +8,12 @@ from ctrpipe.transforms.log.payload import plain
 
 
 def held_items(histories: pa.Array, items: pa.Array, separator: str) -> dict[str, np.ndarray]:
-    """Returns where in the history of its own row an item is: bool `[N]` by the place.
+    """Returns by position in the history whether it holds the row's own item, bool `[N]`.
 
     Args:
         histories: The items of each row in one text, binary `[N]`.
         items: The item of each row, binary `[N]`.
-        separator: What stands between two items.
+        separator: The separator between items.
     """
     texts, own = (plain(values).cast(pa.binary()) for values in (histories, items))
     filled = pc.fill_null(texts, b"")
@@ -27,6 +27,6 @@ def held_items(histories: pa.Array, items: pa.Array, separator: str) -> dict[str
 
 
 def _any(same: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Returns whether one of the elements of each row is the same, bool `[N]`; a row has one element at least."""
+    """Returns whether any element of each row is True, bool `[N]`; a row has at least one element."""
     held: np.ndarray = np.logical_or.reduceat(same, offsets[:-1]) if len(same) else np.zeros(len(offsets) - 1, bool)
     return held

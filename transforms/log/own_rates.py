@@ -1,7 +1,8 @@
-"""Finds columns that were computed from the labels of the log's own rows: click rates and counts of clicks, by a key.
+"""Finds columns computed from the labels of the log's own rows: click rates and click counts by key.
 
-What is computed from a row's own label reveals some of it. Such numbers are nearer the clicks of their rows than chance
-lets any other number be, however well it predicts: the clicks of n rows with the true rate p still vary by n p (1 - p).
+A number computed from a row's own label reveals some of it. Such numbers are closer to the clicks of their rows than
+chance allows for any other number, however well it predicts: the clicks of n rows with the true rate p vary by n p (1 -
+p).
 """
 
 import math
@@ -24,17 +25,17 @@ _PERCENT = 100.0
 def are_own_rates(
     numbers: Floats, keys: Codes, clicks: npt.NDArray[np.bool_], least_variance: float = LEAST_VARIANCE
 ) -> bool:
-    """Returns whether numbers are click rates that were computed from these clicks.
+    """Returns whether numbers are click rates computed from these clicks.
 
-    A rate is (clicks + a) / (rows + b) of all rows of a key, with any a and b: 0 and 0 for the mean, more for one that
-    is drawn towards a prior. It may be in percent, or the log-odds of one. The rows at hand may be a part of those
-    that it was computed from.
+    A rate is (clicks + a) / (rows + b) over all rows of a key: a = b = 0 for the mean, larger values for a rate with a
+    prior. It may be given in percent or as log-odds. The rows may be a subset of the rows that the rate was computed
+    from.
 
     Args:
         numbers: The column, [N].
-        keys: The key of each row, from 0 on; the column has one number for each.
+        keys: The key of each row, from 0; each key has one number.
         clicks: The label of each row.
-        least_variance: The variance of a key's clicks by chance, before it counts.
+        least_variance: Keys whose clicks vary less than this by chance are ignored.
     """
     rows = np.bincount(keys).astype(np.float64)
     values = np.zeros(len(rows))
@@ -44,7 +45,7 @@ def are_own_rates(
 
 
 def _as_rates(values: Floats, rate: float) -> list[Floats]:
-    """Returns what the values are as click rates, in each way that they may be: rates, percent, log-odds."""
+    """Returns the values as click rates, for each interpretation that fits: rates, percent, log-odds."""
     least, greatest = values.min(), values.max()
     found = [values / scale for scale in (1.0, _PERCENT) if least >= 0 and greatest <= scale]
     if least < 0 and 0 < rate < 1:  # log-odds, or what they add to those of all rows
@@ -53,13 +54,13 @@ def _as_rates(values: Floats, rate: float) -> list[Floats]:
 
 
 def _are_rates_of(rates: Floats, rows: Floats, clicks: Floats, least_variance: float) -> bool:
-    """Returns whether the clicks of keys are nearer to their rates than chance lets other clicks be.
+    """Returns whether the clicks of keys are closer to their rates than chance allows for other rates.
 
-    By (clicks + a) / (rows + b) = x, the clicks of each key are rows x + b x - a. Small keys that share a value may be
-    one here: they have nearly as many times b x - a as they have rows.
+    From (clicks + a) / (rows + b) = x follows clicks = rows x + b x - a for each key. Small keys with equal values may
+    be merged, because b x - a then grows nearly in proportion to their rows.
 
     Args:
-        rates, rows, clicks: Of each key: the number that may be its rate, and its rows and clicks.
+        rates, rows, clicks: The possible rate of each key, its rows and its clicks.
         least_variance: See `are_own_rates`.
     """
     terms = np.stack([rates, np.ones_like(rates), rows * rates, rows])
@@ -78,13 +79,13 @@ def _are_rates_of(rates: Floats, rows: Floats, clicks: Floats, least_variance: f
 
 
 def _are_too_small(squares: Floats, fitted: int, variance: Floats, chance: Floats) -> bool:
-    """Returns whether squares of deviations, by their variance, are smaller than chance makes them.
+    """Returns whether squared deviations, relative to their variance, are smaller than by chance.
 
     Args:
         squares: The squares, [N].
-        fitted: How many numbers were fitted to make them small.
-        variance: The variance of the clicks of each, n p (1 - p).
-        chance: The rate of each, p.
+        fitted: Number of fitted parameters.
+        variance: The variance of each key's clicks, n p (1 - p).
+        chance: The rate of each key, p.
     """
     left = len(squares) - fitted
     if left < LEAST_KEYS // 2:
@@ -97,10 +98,10 @@ def _are_too_small(squares: Floats, fitted: int, variance: Floats, chance: Float
 
 
 def are_own_counts(numbers: Floats, keys: Codes, clicks: npt.NDArray[np.bool_]) -> bool:
-    """Returns whether whole numbers are the clicks of each key in rows of which these are a part.
+    """Returns whether whole numbers are the click counts of each key over a larger log that includes these rows.
 
-    Of x clicks of a key the part f is among these rows, with the variance f (1 - f) x. Where x counts clicks of other
-    rows, the n rows of the key have the variance n p (1 - p).
+    Of x counted clicks of a key, these rows contain the share f, with variance f (1 - f) x. If x counts clicks of other
+    rows only, the clicks of the key's n rows have variance n p (1 - p).
 
     Args:
         numbers, keys, clicks: See `are_own_rates`.

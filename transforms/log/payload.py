@@ -23,8 +23,7 @@ _GROUP_BYTES = 1 << 27  # of the vectors of a row group, which of long vectors h
 def payload_schema(spec: LogSpec) -> pa.Schema:
     """Returns the schema: features, labels, weight.
 
-    Numbers are float32, vectors fixed-size binary (see ctrpipe.transforms.log.vectors), all others binary; null is
-    missing.
+    Numbers are float32, vectors fixed-size binary (see ctrpipe.transforms.log.vectors), others binary; null is missing.
     """
     kinds = {name: pa.float32() for name in spec.numeric_columns + spec.target_columns}
     kinds |= {name: pa.binary(4 * length) for name, length in spec.vector_lengths.items()}
@@ -105,7 +104,7 @@ def read_rows(part: pathlib.Path, first: int, stop: int) -> Iterator[pa.RecordBa
 
 
 def take_rows(part: pathlib.Path, rows: np.ndarray) -> Iterator[pa.Table]:
-    """Yields copies of some rows of a part, which hold no others in memory. Reads each row group once.
+    """Yields copies of the given rows of a part, without references to other rows. Reads each row group once.
 
     Args:
         part: The file.
@@ -127,10 +126,10 @@ def payload_files(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def plain(values: pa.Array) -> pa.Array:
-    """Returns an array in the plainest type of the same values.
+    """Converts an array to the plainest type with the same values.
 
-    Dictionaries are decoded, extension types become what they are stored as (UUIDs their usual text), half floats
-    become floats, durations seconds, and views and fixed sizes become plain lists and binary values.
+    Decodes dictionaries. Extension types become their storage types (UUIDs become text), half floats become floats,
+    durations become seconds, and views and fixed-size types become plain lists and binary values.
     """
     kind = values.type
     if pa.types.is_dictionary(kind):
@@ -149,13 +148,13 @@ def plain(values: pa.Array) -> pa.Array:
 
 
 def seconds_of(values: pa.Array) -> pa.Array:
-    """Returns durations of any unit as seconds, float64, so that the unit of a file does not change a value."""
+    """Returns durations of any unit as seconds, float64. The unit of a file thus does not affect a value."""
     units = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
     return pc.divide(values.cast(pa.int64()).cast(pa.float64(), safe=False), float(units[values.type.unit]))
 
 
 def decoded(values: pa.Array) -> pa.Array:
-    """Returns a column of checked rows without a dictionary."""
+    """Returns a column of checked rows without dictionary encoding."""
     return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
 
 
@@ -181,7 +180,8 @@ def read_payload(
         files: The parts.
         columns: The columns to read, in this order; None for all.
         batch_rows: Maximum number of rows of a batch.
-        as_dictionaries: Whether to return binary columns as dictionary arrays. Faster, because files store them so.
+        as_dictionaries: Whether to return binary columns as dictionary arrays, which is faster, because files store
+            them this way.
     """
     for path in files:
         schema = pa.parquet.read_schema(path)

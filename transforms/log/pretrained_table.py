@@ -28,21 +28,21 @@ MOST_BYTES = 1 << 30  # of a table, which is a part of the exported graph: a gra
 
 @dataclasses.dataclass(frozen=True)
 class VectorTable:
-    """Vectors by key: binary keys [rows] without a null, and float32 vectors [rows, length]."""
+    """Vectors by key: binary keys [rows] without nulls, and float32 vectors [rows, length]."""
 
     keys: pa.Array
     vectors: npt.NDArray[np.float32]
 
 
 def pretrained_tables(spec: LogSpec) -> dict[str, Pretrained]:
-    """Returns the description of each column's table."""
+    """Returns the description of each column's table of pretrained vectors."""
     features = spec.feature_by_column
     tables = {name: each.pretrained for name, each in features.items() if isinstance(each, Categorical)}
     return {column: table for column, table in tables.items() if table is not None}
 
 
 def tuned_tables(spec: LogSpec) -> dict[str, Pretrained]:
-    """Returns the description of the table of each column whose vectors are fine-tuned."""
+    """Returns the table description of each column whose vectors are fine-tuned."""
     return {column: table for column, table in pretrained_tables(spec).items() if not table.freeze}
 
 
@@ -60,7 +60,7 @@ def table_fingerprint(path: str) -> str:
 
 
 def read_table(table: Pretrained, whole: bool) -> VectorTable:
-    """Returns the vectors of a file, scaled as the table says.
+    """Returns the vectors of a file, scaled by the table's settings.
 
     Args:
         table: The description of the file.

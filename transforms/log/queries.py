@@ -1,8 +1,8 @@
-"""Logs that are no files: the rows of a query of DuckDB or of a database, and Delta and Iceberg tables.
+"""Logs from queries and tables instead of files: DuckDB and SQLAlchemy queries, Delta and Iceberg tables.
 
-They are written to Parquet files, which are read as any log is. Files are queried by `duckdb:QUERY`, a database of
-DuckDB by `duckdb:FILE:QUERY`, and one of SQLAlchemy by `sql:URL;QUERY`. Tables are `delta:FOLDER`,
-`delta:FOLDER@VERSION`, `iceberg:METADATA.json` and `iceberg:CATALOG.NAMESPACE.TABLE`, these with `@SNAPSHOT` or not.
+The rows are written to Parquet files and then read like any log. `duckdb:QUERY` queries files, `duckdb:FILE:QUERY` a
+DuckDB database, and `sql:URL;QUERY` a SQLAlchemy database. Tables are `delta:FOLDER`, `delta:FOLDER@VERSION`,
+`iceberg:METADATA.json` and `iceberg:CATALOG.NAMESPACE.TABLE`; the Iceberg forms accept an `@SNAPSHOT` suffix.
 """
 
 import atexit
@@ -33,14 +33,14 @@ _SHOWN = 60  # characters of a query in a message
 
 
 def is_query(pattern: str) -> bool:
-    """Returns whether a log is named by a query or a table, and not by files."""
+    """Returns whether a pattern is a query or a table instead of files."""
     return _FORM.fullmatch(pattern) is not None
 
 
 def written(patterns: Sequence[str], folder: pathlib.Path) -> list[str]:
-    """Returns patterns of files, after writing the rows of queries and tables to Parquet files.
+    """Writes the rows of queries and tables to Parquet files; returns patterns of files only.
 
-    The name of the files is a hash of their values: rows that have not changed are the same files.
+    A file's name is a hash of its values, so unchanged rows give the same files.
 
     Args:
         patterns: Paths, globs, queries and tables.
@@ -54,7 +54,8 @@ def written(patterns: Sequence[str], folder: pathlib.Path) -> list[str]:
 
 @functools.cache
 def rows_of(pattern: str) -> str:
-    """Returns a glob of temporary files with the rows of a query or a table. They are removed when the process ends.
+    """Writes the rows of a query or table to temporary files; returns their glob. They are removed when the process
+    ends.
 
     Raises:
         InputError: see `written`.
@@ -98,7 +99,7 @@ def _write(pattern: str, folder: pathlib.Path) -> pathlib.Path:
 
 
 def _without_url(kind: str, rest: str) -> str:
-    """Returns a query without the address of its database, which may have a password."""
+    """Returns a query without its database URL, which may contain a password."""
     return rest.partition(";")[2].strip() if kind == "sql" else rest
 
 
@@ -185,10 +186,10 @@ _METADATA = "name the table's metadata, as in iceberg:FOLDER/metadata/00003-NAME
 
 
 def _of_catalog(shown: str, named: str) -> Any:
-    """Returns a table of a catalog that pyiceberg knows.
+    """Returns a table of a catalog in pyiceberg's configuration.
 
     Raises:
-        InputError: it is named by a path, or the catalog is not set up.
+        InputError: the name is a path, or the catalog is not configured.
     """
     from pyiceberg.catalog import load_catalog  # lazy: of the extra lakes
 
@@ -209,7 +210,7 @@ def _of_catalog(shown: str, named: str) -> Any:
 
 
 def _at(rest: str) -> tuple[str, int | None]:
-    """Returns a table's name and the number of its version behind an @, if there is one."""
+    """Splits a table's name into the name and the version after an @; None without a version."""
     match = re.fullmatch(r"(.+)@(\d+)", rest)
     return (match[1], int(match[2])) if match else (rest, None)
 

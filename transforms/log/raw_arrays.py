@@ -21,7 +21,7 @@ def raw_arrays(rows: pa.RecordBatch, spec: LogSpec, labels: bool = False) -> dic
 
 
 def raw_array(values: pa.Array) -> np.ndarray:
-    """Returns a checked column, of whatever type, as `raw_arrays` does."""
+    """Returns a checked column of any type, as `raw_arrays` does."""
     if is_vector(values.type):
         return vector_array(values)
     return number_array(values) if pa.types.is_floating(values.type) else text_array(values)

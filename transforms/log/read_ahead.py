@@ -1,14 +1,14 @@
 """Ingests a log in a child process while this process loads TensorFlow and TFX.
 
 A run enters a `ReadAhead` block before it loads its libraries, and waits for the child before it runs the pipeline. The
-TFX component that ingests the log calls `take`, which moves the child's result to its place. Both know the folder of
-the result by the log's description, files and seed. A component without a result reads the log itself: on Kubeflow, in
-a follower, or if the child has failed, so that a user's mistake is reported as ever.
+TFX component that ingests the log calls `take`, which moves the child's result to its final folder. Both derive the
+result's folder from the log's description, files and seed. Without a result, the component reads the log itself: on
+Kubeflow, in a follower, or if the child has failed. A user's mistake is then reported as usual.
 
-On two busy cores, loading and ingesting a million rows (243 MB) take 58 s in place of 85 s, for 2.4 s more of CPU time;
-200,000 rows take 52 s in place of 64 s, for 0.9 s more.
+On two busy cores, loading and ingesting a million rows (243 MB) take 58 s instead of 85 s, for 2.4 s more of CPU time;
+200,000 rows take 52 s instead of 64 s, for 0.9 s more.
 
-The child is a command and not a process of multiprocessing, which would run a user's script again.
+The child is a command instead of a multiprocessing process, which would run a user's script again.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ _REMOVAL_SECONDS = 5.0
 
 
 class ReadAhead(contextlib.AbstractContextManager["ReadAhead"]):
-    """Ingests a log in a child process. Leaving the block ends the child and removes what was not taken.
+    """Ingests a log in a child process. Leaving the block ends the child and removes results that were not taken.
 
     The child and its workers have a lower priority: they use all cores only while this process waits for them.
 
@@ -69,7 +69,7 @@ class ReadAhead(contextlib.AbstractContextManager["ReadAhead"]):
         self._child = start_command(command, stdin=pipe, stdout=nothing, stderr=nothing)
 
     def wait(self) -> None:
-        """Waits until the log is read, or cannot be read, and announces the progress."""
+        """Waits until the child has finished or failed, and announces its progress."""
         while True:
             try:
                 self._child.wait(ANNOUNCE_SECONDS)
@@ -100,7 +100,7 @@ def take(
     split_folders: Mapping[str, pathlib.Path],
     dead_letter: pathlib.Path,
 ) -> IngestResult | None:
-    """Moves the result of a ReadAhead of this process to its place, and removes all that was read ahead in `near`.
+    """Moves the result of this process's ReadAhead to its final folders, and removes all other results in `near`.
 
     Args:
         near, spec, files, seed: See ReadAhead.

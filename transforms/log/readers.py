@@ -45,8 +45,8 @@ def plan(
         kept: See LogReader.
 
     Raises:
-        InputError: a file is empty or unreadable, or lacks a column of the configuration or of `kept`; or two files
-            have a column with types that cannot be compared.
+        InputError: a file is empty or unreadable, or lacks a column of the configuration or of `kept`; or a column's
+            types in two files cannot be compared.
     """
     if kept:
         _check_kept(files, spec, labels, kept)
@@ -57,7 +57,7 @@ def plan(
 
 
 def _check_kept(files: Sequence[str], spec: LogSpec, labels: bool, kept: Sequence[str]) -> None:
-    """Raises InputError for a column to carry along that a file does not have, by the columns that it states."""
+    """Raises InputError if a file's stated columns lack a column of `kept`."""
     for path, columns in zip(files, in_parallel(LogReader(spec, labels).stated_columns, files), strict=True):
         names = [*columns, *spec.data.partitions]
         absent = [name for name in kept if names and name not in names and name.split(DOT)[0] not in names]
@@ -121,7 +121,7 @@ class LogReader:
         return self._format(path).ranges(path)
 
     def stated_columns(self, path: str) -> list[str]:
-        """Returns the columns that a file states, without reading its rows; none for a format without a header.
+        """Returns the columns that a file states, without reading its rows; empty for a format without a header.
 
         Raises:
             InputError: see `read`.
@@ -134,16 +134,18 @@ class LogReader:
         self._of_folders(path, 0)
 
     def check_types(self, files: Sequence[str]) -> None:
-        """Raises InputError if equal values of a category are not equal in all files, because their types differ.
+        """Raises InputError if equal values of a category differ between files, because the files' types differ.
 
         Args:
-            files: Files whose ranges or columns this reader has found already.
+            files: Files whose ranges or columns this reader has already determined.
         """
         typed = [(path, self._format(path).types(path)) for path in files]
         check_types(typed, self.spec.compared_columns, lambda path, name: self._format(path).texts(path, name))
 
     def mixture(self) -> Mixture:
-        """Returns which columns of categories have numbers, and texts that are written otherwise, in what was read."""
+        """Returns the mixture of numbers and differently written texts in columns of categories, for the rows read so
+        far.
+        """
         found = Mixture()
         for each in self._formats.values():
             found.add(each.mixture)

@@ -21,11 +21,11 @@ codecs.register_error(_ERRORS, _replace_invalid)
 
 
 def recoded(file: IO[bytes], encoding: str) -> IO[bytes]:
-    """Returns a file of the same text in UTF-8. Bytes that are invalid in `encoding` become 0xFF.
+    """Returns the text as a UTF-8 file. Bytes that are invalid in `encoding` become 0xFF.
 
     Args:
         file: The file, at its beginning.
-        encoding: `data.encoding`. A byte order mark decides between the forms of UTF-16 and UTF-32.
+        encoding: `data.encoding`. A byte order mark selects the variant of UTF-16 or UTF-32.
     """
     return cast(IO[bytes], io.BufferedReader(_Recoded(file, encoding), _BLOCK_BYTES))
 
@@ -51,7 +51,7 @@ class _Recoded(io.RawIOBase):
         return size
 
     def _next(self) -> bytes:
-        """Decodes the next block. Nothing is lost between two blocks: the decoder keeps what is unfinished."""
+        """Decodes the next block. The decoder keeps incomplete characters for the block after it."""
         block = self._file.read(_BLOCK_BYTES)
         if self._decoder is None:
             self._decoder = codecs.getincrementaldecoder(decoding_of(block, self._encoding))(_ERRORS)

@@ -1,9 +1,9 @@
-"""Finds duplicate rows in a log, for example of a file that was joined to itself.
+"""Finds duplicate rows in a log, for example after a file was joined to itself.
 
 Equal rows are not always duplicates: a user may have two impressions in a second, or a log may have few columns with
-few values. The labels of such rows differ by chance, those of duplicates never do. The decision is therefore made on
-the rows whose label is not the most frequent one: if their equals have the same label far more often than chance
-predicts, they are duplicates.
+few values. The labels of such rows differ by chance; the labels of duplicates do not. The test therefore uses the rows
+whose label is not the most frequent one. They are duplicates if rows with equal features have the same label far more
+often than by chance.
 """
 
 import dataclasses
@@ -65,8 +65,8 @@ def hash_rows(
     Args:
         spec: The description of the log.
         rows: Batches with the columns of `payload_schema`.
-        chosen_by: The columns whose values choose the rows, so that of a row all copies are chosen or none.
-        every: One row in so many is chosen.
+        chosen_by: The columns whose values select the rows, so either all copies of a row are selected or none.
+        every: One in `every` rows is selected.
     """
     parts = [HashedRows(np.zeros(0, np.uint64), np.zeros(0, np.uint64), np.zeros(0, np.float32))]
     rest = [column for column in spec.feature_columns if column not in chosen_by]
@@ -107,7 +107,7 @@ def _hash_part(part: _Part) -> HashedRows:
 
 
 def _most_different(spec: LogSpec, files: Mapping[str, Sequence[pathlib.Path]]) -> tuple[str, ...]:
-    """Returns the _CHOSEN_BY feature columns with the most different values in the first rows."""
+    """Returns the _CHOSEN_BY feature columns with the most distinct values in the first rows."""
     first = next(read_payload([file for of_split in files.values() for file in of_split]))
     different = {column: len(plain(first[column]).unique()) for column in spec.feature_columns}
     return tuple(sorted(different, key=lambda column: -different[column])[:_CHOSEN_BY])
@@ -131,7 +131,7 @@ def _hashes(batch: pa.RecordBatch, columns: Sequence[str]) -> np.ndarray:
 
 
 def repeats(rows: Mapping[str, HashedRows]) -> Iterator[Suspect]:
-    """Yields the findings about rows that a log has more than once.
+    """Yields the findings about duplicate rows of a log.
 
     Args:
         rows: The rows of each split, by its name.
@@ -155,7 +155,7 @@ def _share_in(rows: Mapping[str, HashedRows], split: str, other: str) -> float:
 
 
 def _are_copies(rows: HashedRows) -> bool:
-    """Returns whether of some number of rows with the same features nearly all have one label, and not by chance."""
+    """Returns whether rows with the same features have the same label more often than by chance."""
     known = np.isfinite(rows.labels)
     labels, of_label = np.unique(rows.labels[known], return_inverse=True)
     if len(labels) < 2:
@@ -181,9 +181,9 @@ def _are_copies(rows: HashedRows) -> bool:
 
 
 def _divergence(share: float, chance: float) -> float:
-    """Returns the Kullback-Leibler divergence of two Bernoulli laws; 0 if the share is no larger than chance.
+    """Returns the Kullback-Leibler divergence of two Bernoulli distributions; 0 if the share does not exceed chance.
 
-    By Chernoff, n draws reach the share with a probability of at most exp(-n times it).
+    By Chernoff's bound, n draws reach the share with a probability of at most exp(-n * divergence).
     """
     if share <= chance:
         return 0.0

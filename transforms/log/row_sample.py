@@ -8,7 +8,7 @@ from ctrpipe.transforms.log.payload import decoded
 
 
 class RowSample:
-    """Collects rows, and keeps a uniform sample of them, in the order of the log.
+    """Collects rows and keeps a uniform sample in the order of the log.
 
     Each row draws a key, and the rows with the smallest keys are kept. A smaller sample is thus a subset of a larger
     one.
@@ -46,6 +46,6 @@ class RowSample:
         self._parts = [pa.concat_tables(self._parts).take(kept).combine_chunks()]
 
     def table(self, rows: int | None = None) -> pa.Table | None:
-        """Ends the collection, and returns the sample or `rows` of its rows. None if no batch was added."""
+        """Ends the collection and returns the sample, or `rows` of its rows. None if no batch was added."""
         self._keep(self._rows if rows is None else min(rows, self._rows))
         return pa.concat_tables(self._parts).combine_chunks() if self._parts else None

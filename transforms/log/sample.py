@@ -77,10 +77,10 @@ class LogSample:
         data: Keys of `data` that describe how to read the file, such as `format` and `header`.
         columns: Values as text by column name; "" for a missing value.
         lists: Columns whose values are lists in the file; their elements are joined by LIST_SEPARATOR.
-        within: By column of lists of lists, the sign that joins the inner ones.
-        maps: Columns of maps from values to numbers, which are lists of `value:number`, joined by BEFORE.
-        pointed: Columns whose decimal commas are points here.
-        bracketed: Columns whose lists are texts in brackets in the file, `['a', 'b']`.
+        within: By column of nested lists, the separator of the inner lists.
+        maps: Columns of maps from values to numbers, converted to lists of `value:number` (BEFORE is the colon).
+        pointed: Columns whose decimal commas were replaced by points.
+        bracketed: Columns whose lists are written in brackets in the file, `['a', 'b']`.
         unsure: A sentence for each uncertain guess about the format.
     """
 
@@ -110,10 +110,10 @@ def read_sample(path: str, delimiter: str | None = None) -> LogSample:
 
     Args:
         path: The file.
-        delimiter: The sign or signs between two values of a table of text. None: the one that fits best.
+        delimiter: The delimiter of a text file. None: the one that fits best.
 
     Raises:
-        InputError: the file cannot be read, has no rows, or is not a log; or a delimiter is given for another format.
+        InputError: the file cannot be read, has no rows or is not a log, or a delimiter is given for another format.
     """
     with input_errors(path):
         head = stored_head(path)
@@ -142,7 +142,7 @@ def read_sample(path: str, delimiter: str | None = None) -> LogSample:
 
 
 def _hidden_by_folder(column: str, values: Sequence[str], of_folder: str) -> str:
-    """Returns that a file has other values of a column than its folder's name; "" where it has the same."""
+    """Returns a warning if a file's values of a column differ from its folder name; "" if not."""
     other = next((value for value in values if value != of_folder), None)
     if other is None:
         return ""
@@ -161,7 +161,7 @@ def spec_of_texts(
         sample: The first rows of one of the files.
         label: The label; None to read files without one.
         names: Column names, in order, instead of generated ones.
-        ids: The columns whose values are compared, such as keys, users and items: 123.0 is 123 there.
+        ids: The columns whose values are compared, such as keys, users and items. 123.0 equals 123 in these columns.
 
     Raises:
         InputError: `names` is given, but the files have a header or another number of columns.
@@ -231,13 +231,13 @@ def _maps_to_numbers(kind: pa.DataType) -> bool:
 
 
 def _inner_sign(values: Iterable[str]) -> str:
-    """Returns the sign that joins the elements of lists in lists: the first one that is in none of them."""
+    """Returns the first possible separator that occurs in no element of the inner lists."""
     used = {sign for value in values for sign in _INNER_SIGNS if sign in value}
     return next((sign for sign in _INNER_SIGNS if sign not in used), _INNER_SIGNS[0])
 
 
 def _flattened(names: Iterable[str]) -> list[str]:
-    """Returns a sentence on the fields of nested objects, if there are some."""
+    """Returns a sentence about the fields of nested objects; an empty list without such fields."""
     inner = [name for name in names if DOT in name]
     if not inner:
         return []
@@ -246,7 +246,7 @@ def _flattened(names: Iterable[str]) -> list[str]:
 
 
 def _without_brackets(sample: LogSample) -> LogSample:
-    """Returns a sample in which texts of lists in brackets are lists, but for vectors, which are read as they are."""
+    """Converts bracketed lists to lists. Bracketed vectors are left unchanged, because they are read directly."""
     found = {}
     for name, values in sample.columns.items():
         present = [value for value in values if value and value not in USUAL_MISSING]
@@ -289,7 +289,7 @@ def _of_text(path: str, delimiter: str | None) -> LogSample:
 
 
 def _is_of_one_byte(text: bytes) -> bool:
-    """Returns whether most lines with bytes beyond ASCII are no UTF-8."""
+    """Returns whether most lines with non-ASCII bytes are invalid UTF-8."""
     lines = [line for line in text.split(b"\n", ROWS)[:-1] if not line.isascii()]  # the last one may be cut
     return 2 * sum(not is_utf8(line) for line in lines) > len(lines)
 
@@ -312,7 +312,7 @@ def _of_utf8(path: str, text: bytes, delimiter: str | None) -> LogSample:
 
 
 def _check_is_table(path: str, lines: Sequence[bytes]) -> None:
-    """Raises InputError for lines of a learner's own format, whose values have no columns."""
+    """Raises InputError for a learner's own format (such as LIBSVM), whose values have no columns."""
     for program, form in _LEARNERS.items():
         if all(map(form.fullmatch, lines[:_FEWEST_ROWS])):
             raise InputError(
@@ -370,7 +370,7 @@ def _objects(texts: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def _maps(rows: Sequence[dict[str, Any]]) -> set[str]:
-    """Returns the names of objects that are maps from values to numbers: each one has few of the keys of all."""
+    """Returns the names of objects that are maps from values to numbers: each object has few of all their keys."""
     keys: dict[str, collections.Counter[str]] = {}
     total: collections.Counter[str] = collections.Counter()
     others: set[str] = set()
@@ -398,12 +398,12 @@ def _inner_objects(values: dict[str, Any], before: str = "") -> Iterator[tuple[s
 
 
 def _map_of(name: str, maps: Iterable[str]) -> str | None:
-    """Returns the map that has a name, or that has it as a field."""
+    """Returns the map that has this name or contains it as a field."""
     return next((one for one in maps if name == one or name.startswith(f"{one}{DOT}")), None)
 
 
 def _without_empty_parents(names: Iterable[str]) -> list[str]:
-    """Returns names without those of objects that are null or empty in some rows: their fields are names too."""
+    """Returns the names without objects that are null or empty in some rows. Their fields have names of their own."""
     parents = {DOT.join(name.split(DOT)[:size]) for name in names for size in range(1, name.count(DOT) + 1)}
     return [name for name in names if name not in parents]
 
@@ -495,7 +495,7 @@ def _of_table(path: str, text: bytes, lines: list[bytes], delimiter: str | None,
 
 
 def _has_escapes(lines: list[str], delimiter: str) -> bool:
-    """Returns whether a text has quotes inside quoted values as \\", or \\N for a missing value between tabs."""
+    r"""Returns whether a text has \" inside quoted values, or \N for a missing value between tabs."""
     if delimiter == "\t":
         return any("\\N" in line.split("\t") for line in lines if "\\N" in line)
     inside = re.compile(rf'(?<!\\)\\"(?!\s*({re.escape(delimiter)}|$))')
@@ -503,7 +503,7 @@ def _has_escapes(lines: list[str], delimiter: str) -> bool:
 
 
 def _has_blanks(lines: list[str], delimiter: str) -> bool:
-    """Returns whether almost every value after the first of a row begins with a blank."""
+    """Returns whether almost every value except a row's first begins with a blank."""
     if delimiter == "\t":
         return False
     rests = [line.split(delimiter)[1:] for line in lines]
@@ -511,7 +511,7 @@ def _has_blanks(lines: list[str], delimiter: str) -> bool:
 
 
 def _has_padded_numbers(lines: list[str], delimiter: str) -> bool:
-    """Returns whether the values of a column are numbers without the blanks around them, and are none with them."""
+    """Returns whether a column's values are numbers only after removing the blanks around them."""
     if delimiter == "\t":
         return False
     rows = [line.split(delimiter) for line in lines[1:]]
@@ -532,15 +532,16 @@ def _are_all_numbers(values: Sequence[str]) -> bool:
 
 
 def _values(parsed: Sequence[str], notation: Notation) -> list[str]:
-    """Returns the values of parsed ones; "" for a missing one."""
+    """Returns the values of parsed fields; "" for a missing value."""
     values = (notation.value(value.encode()).decode("utf-8", "replace") for value in parsed)
     return ["" if value in notation.null_values else value for value in values]
 
 
 def _with_points(sample: LogSample) -> LogSample:
-    """Returns a sample with decimal points in place of decimal commas, and with `data.decimal` if there are some.
+    """Replaces decimal commas by points, and sets `data.decimal` if there are any.
 
-    A log has one decimal sign. Where another column has decimal points, those with commas have a form of their own.
+    A log has one decimal separator. If other columns have decimal points, the columns with commas get their own
+    `written` form.
     """
     columns = sample.columns
     with_commas = [name for name, values in columns.items() if _are_numbers(values, ",")]
@@ -559,14 +560,14 @@ def _with_points(sample: LogSample) -> LogSample:
 
 
 def _are_numbers(values: Sequence[str], sign: str) -> bool:
-    """Returns whether all present values are numbers, some of them with a decimal sign between digits."""
+    """Returns whether all present values are numbers, and some have the decimal separator `sign` between digits."""
     present = [value for value in values if value and value not in USUAL_MISSING]
     numbers = [value for value in present if _DECIMALS[sign].fullmatch(value)]
     return any(sign in value for value in numbers) and len(numbers) >= _SHARE * len(present)
 
 
 def may_be_thousands(values: Sequence[str], sign: str) -> bool:
-    """Returns whether a sign in numbers may stand between their thousands, as in 1,234."""
+    """Returns whether `sign` may be a thousands separator in numbers, as in 1,234."""
     thousands = re.compile(rf"[+-]?[1-9]\d{{0,2}}([{sign}]\d{{3}})+")
     return all(thousands.fullmatch(value) for value in values if sign in value)
 
@@ -574,8 +575,8 @@ def may_be_thousands(values: Sequence[str], sign: str) -> bool:
 def _delimiter(lines: list[str]) -> str:
     """Returns the delimiter that gives most lines the same number of values.
 
-    A few lines may differ: of the delimiters that are nearly as good as the best, those by which the first line has the
-    usual number come first, then not the comma if it is a decimal sign, then the best.
+    Among nearly equal candidates, prefers one with which the first line has the usual number of values, then one that
+    is not a decimal comma, then the best.
     """
     widths = {sign: collections.Counter(map(len, _unquoted(lines, sign))) for sign in _DELIMITERS}
     usual = {sign: counts.most_common(1)[0] for sign, counts in widths.items()}
@@ -605,7 +606,7 @@ def _unquoted(lines: list[str], delimiter: str) -> list[list[str]]:
 
 
 def _records(lines: Iterable[str], delimiter: str) -> Iterator[list[str]]:
-    """Yields the values of each record. A separator of ASCII stands for a delimiter of several characters."""
+    """Yields the values of each record. An ASCII separator character replaces a delimiter of several characters."""
     one = delimiter if len(delimiter) == 1 else "\x1f"
     csv.field_size_limit(max(csv.field_size_limit(), _BYTES))  # a reader takes 131,072 characters a value otherwise
     for values in csv.reader((line.replace(delimiter, one) for line in lines), delimiter=one):
@@ -619,9 +620,9 @@ def _share(rows: list[list[str]]) -> float:
 def _is_header(first: list[str], rows: list[list[str]]) -> bool:
     """Returns whether the first line is a header.
 
-    The values of a header are not numbers, and do not occur in the column below, except for the name of a column of two
-    words, as in a column `click` of `click` and `noclick`. One may be absent above a column that is empty or numbers
-    the rows.
+    A header's values are not numbers and do not occur in the column below. A column with two distinct words may contain
+    its own name, as in a column `click` with `click` and `noclick`. One name may be absent, above an empty column or
+    row numbers.
     """
     return _names_columns(first, rows) and all(
         not any(values) or are_row_numbers(values) for values in _without_name(first, rows).values()
@@ -629,7 +630,7 @@ def _is_header(first: list[str], rows: list[list[str]]) -> bool:
 
 
 def _repeated_headers(rows: list[list[str]]) -> list[int]:
-    """Returns the places of the rows that repeat the header, as where files were joined by `cat`."""
+    """Returns the indices of the rows that repeat the header, as after joining files with `cat`."""
     first, *others = rows
     places = [place for place, row in enumerate(others, 1) if row == first]
     if not places or not _is_header(
@@ -640,7 +641,7 @@ def _repeated_headers(rows: list[list[str]]) -> list[int]:
 
 
 def _unnamed_column(first: list[str], rows: list[list[str]]) -> int | None:
-    """Returns the number of the first column with values that a header does not name; None if there is none."""
+    """Returns the index of the first column that has values but no name in the header; None if there is none."""
     if len(rows) < 2 or not _names_columns(first, rows):
         return None
     unnamed = _without_name(first, rows)
@@ -648,12 +649,12 @@ def _unnamed_column(first: list[str], rows: list[list[str]]) -> int | None:
 
 
 def _without_name(first: list[str], rows: list[list[str]]) -> dict[int, list[str]]:
-    """Returns the values of each column without a name in the first line, by the column's place."""
+    """Returns the values of each column without a name in the first line, by column index."""
     return {place: [row[place] for row in rows[1:]] for place, name in enumerate(first) if not name}
 
 
 def _names_columns(first: list[str], rows: list[list[str]]) -> bool:
-    """Returns whether the first line has names and no values. An absent name may be either."""
+    """Returns whether the first line has names and no values. An absent name fits both."""
     if any(map(_is_number_or_missing, first)) or not any(first):
         return False
     others = rows[1:]
@@ -673,7 +674,7 @@ def _names_columns(first: list[str], rows: list[list[str]]) -> bool:
 
 
 def are_row_numbers(values: Sequence[str]) -> bool:
-    """Returns whether values are whole numbers, another one in each row, as in the index of pandas."""
+    """Returns whether values are distinct whole numbers, one per row, like a pandas index."""
     return len(set(values)) == len(values) > 0 and all(value.isascii() and value.isdigit() for value in values)
 
 

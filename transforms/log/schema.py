@@ -6,10 +6,10 @@ from ctrpipe.transforms.log.spec import LogSpec
 
 
 def raw_schema(spec: LogSpec) -> schema_pb2.Schema:
-    """Returns a schema with at most one value or one vector per row and column, read as dense tensors.
+    """Returns a schema with at most one value or vector per row and column, read as dense tensors.
 
-    The tensors are [N], or [N, length] of vectors. A missing value is NaN or "". The weight and a single label are
-    features that are always present.
+    The tensors are [N], or [N, length] for vectors. A missing value is NaN or "". The weight and a single label are
+    always present.
     """
     schema = schema_pb2.Schema()
     group = schema.tensor_representation_group[""].tensor_representation

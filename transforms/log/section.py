@@ -1,4 +1,4 @@
-"""What the sections of a configuration have in common: unknown keys are errors, and ranges name columns."""
+"""The base class of configuration sections: unknown keys are errors, and ranges such as `I1..I13` name columns."""
 
 import re
 from typing import Annotated
@@ -12,7 +12,7 @@ MAX_RANGE = 100_000
 def expand_names(names: list[str]) -> list[str]:
     """Expands ranges of names: ['label', 'I1..I3'] -> ['label', 'I1', 'I2', 'I3'].
 
-    Numbers have as many digits as the first one, where that one begins with 0: 'e08..e10' -> 'e08', 'e09', 'e10'.
+    If the first number begins with 0, all numbers have its width: 'e08..e10' -> 'e08', 'e09', 'e10'.
 
     Raises:
         ValueError: a range is descending or has more than MAX_RANGE names.

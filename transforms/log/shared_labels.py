@@ -1,4 +1,6 @@
-"""Finds columns whose values stand in several splits and have one label, as sessions that a split at random parts."""
+"""Finds columns whose values occur in several splits with one label each, such as sessions divided by a random
+split.
+"""
 
 from collections.abc import Iterator, Mapping
 
@@ -15,7 +17,8 @@ _FEWEST_VALUES = 50  # different ones: fewer are no groups of rows
 
 
 def shared_labels(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspect]:
-    """Yields the columns of which the labels of training rows with a value tell those of test rows with it.
+    """Yields the columns for which the label of a value in training rows predicts the label of test rows with the same
+    value.
 
     Args:
         spec: The description of the log.
@@ -47,13 +50,15 @@ def shared_labels(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspe
 
 
 def _places(column: pa.ChunkedArray, different: pa.Array) -> np.ndarray:
-    """Returns the place of each value among `different`, -1 for none."""
+    """Returns the index of each value in `different`; -1 if it is absent."""
     found: np.ndarray = pc.index_in(plain_chunks(column), different).fill_null(-1).to_numpy().astype(np.int64)
     return found
 
 
 def _auc(of_train: np.ndarray, label: np.ndarray, of_test: np.ndarray, judged: np.ndarray, count: int) -> float:
-    """Returns the AUC of the training rows' click rate by value on the test rows with such a value; 0 for too few."""
+    """Returns the test AUC of each value's click rate in the training rows; 0 if too few test rows have such a
+    value.
+    """
     learnt = (of_train >= 0) & np.isfinite(label)
     shows = np.bincount(of_train[learnt], minlength=count)
     clicks = np.bincount(of_train[learnt], label[learnt], count)

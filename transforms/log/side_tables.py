@@ -1,4 +1,4 @@
-"""The section `data.join` of a configuration: side tables, such as users and items, that a log is joined with."""
+"""The section `data.join` of a configuration: side tables, such as users and items, to join with the log."""
 
 from typing import Annotated, Any, Literal
 
@@ -19,7 +19,7 @@ _Key = Annotated[dict[_Name, _Name], pydantic.BeforeValidator(_as_mapping)]
 
 
 class SideTable(Section):
-    """A table with one row a key, whose columns are added to the log's rows of that key.
+    """A table with one row per key. Its columns are added to the log's rows with the same key.
 
     Example:
         data:
@@ -71,12 +71,12 @@ class SideTable(Section):
 
 
 class Join(Section):
-    """Left joins of the log with side tables, such as those of users and of items, before a run reads it.
+    """Left joins of the log with side tables, such as users and items, before a run reads it.
 
-    Each row of the log stays, in its order; without a partner, the columns of a table are missing values. `data` then
-    describes the joined log: Parquet, all columns as text. The formats of the files are found by their first rows, as
-    `ctrpipe init` finds them. `ctrpipe prepare join` does the same join. A request to the served model needs the joined
-    columns: the join is no part of the model.
+    All rows of the log are kept, in order; without a match, a table's columns are missing values. `data` then describes
+    the joined log: Parquet, all columns as text. The files' formats are detected from their first rows, as in `ctrpipe
+    init`. `ctrpipe prepare join` does the same join. A request to the served model must contain the joined columns,
+    because the join is not part of the model.
 
     Example:
         data:

@@ -102,13 +102,13 @@ class Label(Section):
 
 
 class LabelDelay(Section):
-    """Labels that arrive after their rows, such as clicks and conversions: where they are and how long they may take.
+    """Labels that arrive after their rows, such as clicks and conversions: where they are, and how long they may take.
 
-    A row is positive if its label arrives within `delay` of the row's time, and negative once the delay is over. A row
-    whose delay was not over when the log was cut is left out, even if its label is known. Keeping only the known
-    positives would raise their share, because the negatives of the same period are not known yet. With
-    `training.fake_negative_weighting` or `fake_negative_calibration` no training row waits: it is a negative at once,
-    and appears a second time, as a positive, when its label arrives.
+    A row is positive if its label arrives within `delay` of the row's time, and negative after that. A row whose delay
+    has not passed at the end of the log is left out, even if its label is known. Keeping only the known positives would
+    raise their share, because the negatives of the same period are not known yet. With
+    `training.fake_negative_weighting` or `fake_negative_calibration`, training rows do not wait: a row is a negative at
+    once, and is repeated as a positive when its label arrives.
 
     Example:
         data:
@@ -177,7 +177,7 @@ class LabelDelay(Section):
 
 
 def spellings(values: Sequence[Word]) -> set[str]:
-    """Returns the texts that match values of a configuration: '2' and '2.0' for 2, all words of YAML 1.1 for true."""
+    """Returns the texts that match a configuration's values: '2' and '2.0' for 2, all YAML 1.1 words for true."""
     texts: set[str] = set()
     for value in values:
         if isinstance(value, bool):
@@ -381,7 +381,7 @@ class Data(Section):
 
     @property
     def number_columns(self) -> dict[str, str]:
-        """What each label column of numbers predicts, by column."""
+        """The kind of number that each regression label predicts, by column."""
         return {label.column: label.predicts for label in self.number_tasks.values()}
 
     @property
@@ -401,7 +401,7 @@ class Data(Section):
 
     @property
     def separator(self) -> str:
-        """What stands between two values of a line."""
+        """The delimiter between values of a line."""
         return self.delimiter or ("," if self.format == "csv" else "\t")
 
 
@@ -509,12 +509,12 @@ class LogSpec(Section):
 
     @classmethod
     def of_model(cls, text: str | bytes) -> "LogSpec":
-        """Returns the description that a model has of its log.
+        """Parses a model's description of its log.
 
-        Only single values had whole_numbers in models of ctrpipe 0.2: in their lists 123.0 is another value than 123.
+        In models of ctrpipe 0.2, only single values have whole_numbers. In their lists, 123.0 differs from 123.
 
         Raises:
-            pydantic.ValidationError: the text is no description of a log.
+            pydantic.ValidationError: the text is not a valid description.
         """
         described = pydantic_core.from_json(text)
         for feature in described.get("features", ()) if isinstance(described, dict) else ():
@@ -538,7 +538,7 @@ class LogSpec(Section):
 
     @property
     def inputs(self) -> dict[str, Feature]:
-        """How each column is read that a log has and a request holds: those of features, and what others derive of."""
+        """The kind of each column in a log or request: the features' columns and the sources of derived columns."""
         columns: dict[str, Feature] = {
             column: feature for column, feature in self.feature_by_column.items() if column not in self.derived
         }
@@ -591,13 +591,13 @@ class LogSpec(Section):
 
     @property
     def feature_columns(self) -> list[str]:
-        """The columns that a log has for the features and a request holds, in order; see `inputs`."""
+        """The columns of a log or request that the features need, in order; see `inputs`."""
         return list(self.inputs)
 
     @property
     def item_columns(self) -> list[str]:
         """The candidate's columns, in order: columns of the role `item`, columns that `shared_with` names, and columns
-        that only a derived one of this role is made of.
+        that are sources only of derived columns with this role.
         """
         owners, features = set(self.vocabulary_owners.values()), self.feature_by_column
         made = [derived for name, derived in self.derived.items() if name in features and features[name].is_item]
@@ -623,7 +623,7 @@ class LogSpec(Section):
 
     @property
     def crosses_sides(self) -> str:
-        """The first derived column that is made of columns of the candidate and of the context; "" if there is none."""
+        """The first derived column with sources of both the candidate and the context; "" if there is none."""
         items = set(self.item_columns)
         sides = {name: {source in items for source in derived.sources()} for name, derived in self.derived.items()}
         return next((name for name, of_item in sides.items() if len(of_item) > 1), "")
@@ -636,8 +636,8 @@ class LogSpec(Section):
 
     @property
     def explained_columns(self) -> list[str]:
-        """The names that explanations attribute to: each column that a feature reads, derived ones too, then all
-        columns of the text as one, named `text`.
+        """The names in explanations: each column that a feature reads, including derived ones, then `text` for all text
+        columns.
         """
         of_text = self.text.columns if self.text else []
         columns = [name for name in self.feature_by_column if name not in of_text]
@@ -645,7 +645,7 @@ class LogSpec(Section):
 
     @property
     def value_columns(self) -> list[str]:
-        """The columns of `feature_columns` that belong to no text."""
+        """The columns of `feature_columns` that do not belong to a text."""
         of_text = self.text.columns if self.text else []
         return [name for name in self.feature_columns if name not in of_text]
 
@@ -656,14 +656,14 @@ class LogSpec(Section):
 
     @property
     def text_columns(self) -> list[str]:
-        """Columns passed as strings: all that are neither numbers nor vectors."""
+        """Columns passed as strings: all except numbers and vectors."""
         return [name for name, each in self.inputs.items() if not each.is_number and not each.vector_length]
 
     @property
     def compared_columns(self) -> list[str]:
-        """Columns whose values are compared as texts, so that equal ones must be written alike: categories, and groups.
+        """Columns whose values are compared as text, so equal values must have equal texts: categories and groups.
 
-        Times and elements with weights have forms that are read.
+        Times and weighted elements are not included, because they are parsed.
         """
         groups = [self.data.split.column] if self.data.split.by == "group" and self.data.split.column else []
         others = {*self.time_formats, *self.weight_separators}
@@ -671,7 +671,7 @@ class LogSpec(Section):
 
     @property
     def vector_lengths(self) -> dict[str, int]:
-        """The number of elements of each column that is passed as float32 vectors, in order."""
+        """The vector length of each column that is passed as float32 vectors, in order."""
         lengths = {column: feature.vector_length for column, feature in self.inputs.items()}
         return {column: length for column, length in lengths.items() if length}
 
@@ -682,18 +682,18 @@ class LogSpec(Section):
 
     @property
     def target_columns(self) -> list[str]:
-        """The columns that only training needs and no request has: the labels, then the weight."""
+        """The columns for training only, which no request has: the labels, then the weight."""
         return [*self.label_columns, *([self.data.weight] if self.data.weight else [])]
 
     @property
     def time_formats(self) -> dict[str, str]:
-        """How the times of each column of times are written."""
+        """The format of each column of times."""
         formats = {column: feature.time_format for column, feature in self.inputs.items()}
         return {column: time_format for column, time_format in formats.items() if time_format}
 
     @property
     def split_format(self) -> str:
-        """How the times of `data.split.column` are written: the split's own format, else the feature's."""
+        """The time format of `data.split.column`: the split's own format, else the feature's."""
         feature = self.inputs.get(self.data.split.column or "")
         own = self.data.split.time_format
         return (own == "auto" and feature and feature.time_format) or own
@@ -706,13 +706,13 @@ class LogSpec(Section):
 
     @property
     def number_forms(self) -> dict[str, Written]:
-        """How the numbers of each column are written that are not written as 1234.5, with their decimal separator."""
+        """The written form of each column whose numbers are not written as 1234.5, with the decimal separator."""
         forms = {column: feature.number_form for column, feature in self.inputs.items()}
         return {column: form.decided(self.data.decimal) for column, form in forms.items() if form}
 
     @property
     def text_forms(self) -> dict[str, Written]:
-        """The same, and the columns of numbers, labels and the weight with a decimal comma by `data.decimal`."""
+        """`number_forms`, and the form of all numbers, labels and weights if `data.decimal` is a comma."""
         names = [*self.numeric_columns, *self.target_columns] if self.data.decimal == "," else []
         return {**dict.fromkeys(names, Written(decimal=",")), **self.number_forms}
 
@@ -724,7 +724,7 @@ class LogSpec(Section):
 
     @property
     def bracketed_columns(self) -> frozenset[str]:
-        """Columns whose texts have lists in brackets."""
+        """Columns whose texts contain lists in brackets."""
         return frozenset(column for column, feature in self.inputs.items() if feature.in_brackets)
 
     @property
@@ -735,20 +735,22 @@ class LogSpec(Section):
 
     @property
     def inner_separators(self) -> dict[str, str]:
-        """Maps each column whose items have several values to the separator of these."""
+        """Maps each column whose items hold several values to the separator of these values."""
         separators = {column: feature.inner_separator(column) for column, feature in self.inputs.items()}
         return {column: separator for column, separator in separators.items() if separator}
 
     @property
     def whole_number_columns(self) -> list[str]:
-        """Columns in which the text 123.0 is the same value as 123; those that share a vocabulary as its owner."""
+        """Columns in which the text 123.0 equals 123. A column with a shared vocabulary follows the vocabulary's
+        owner.
+        """
         features = self.inputs
         owners = {column: feature.owner_of(column) for column, feature in features.items()}
         return [column for column, owner in owners.items() if features[owner].reads_whole_numbers]
 
     @property
     def missing_numbers(self) -> tuple[float, ...]:
-        """Numbers that mean a missing value, such as -1; an infinite one where `inf` or `infinity` is listed."""
+        """Numbers that mean a missing value, such as -1; infinity if `inf` or `infinity` is listed."""
         words = spellings(self.data.missing_values or [])
         numbers = [float(word) for word in words if NUMBER.fullmatch(word) or INFINITE.fullmatch(word)]
         return tuple(sorted(set(numbers)))

@@ -1,4 +1,4 @@
-"""The section `data.split` of a configuration: how rows are divided into training, validation and test rows."""
+"""The section `data.split` of a configuration: the division of rows into training, validation and test rows."""
 
 import datetime
 import re
@@ -15,7 +15,7 @@ _HOURS = {"h": 1, "d": 24, "w": 168}
 
 
 def _as_written(value: Any) -> Any:
-    """Returns numbers and dates, which YAML reads without quotes, as texts."""
+    """Converts numbers and dates, which YAML parses without quotes, back to text."""
     if isinstance(value, datetime.date):
         return value.isoformat()
     return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
@@ -47,7 +47,7 @@ class SplitFiles(Section):
 
 
 class Split(Section):
-    """How rows are divided into training, validation and test rows.
+    """The division of rows into training, validation and test rows.
 
     Example:
         data: {split: {by: time, column: day, validation_from: "2026-05-01", test_from: "2026-06-01"}}
@@ -97,7 +97,9 @@ class Split(Section):
 
     @pydantic.model_serializer(mode="wrap")
     def _with_given_shares(self, handler: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Keeps shares that were given where defaults are left out: by time, they must be given."""
+        """Serializes explicitly set shares even if they equal the defaults, because `by: time` requires explicit
+        shares.
+        """
         values: dict[str, Any] = handler(self)
         if self.by == "time" and self.needs_span:
             values |= {name: getattr(self, name) for name in ("validation", "test") if name in self.model_fields_set}
@@ -146,7 +148,7 @@ class Split(Section):
 
     @property
     def microseconds(self) -> int:
-        """The time `last`; 0 without it."""
+        """The duration `last` in microseconds; 0 without it."""
         match = _DURATION.fullmatch(self.last or "")
         return round(float(match[1]) * _HOURS[match[2]] * 3_600_000_000) if match else 0
 

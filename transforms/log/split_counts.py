@@ -1,4 +1,4 @@
-"""Counts the rows of each split of a log without writing them, for a check before a run."""
+"""Counts the rows of each split of a log without writing them, as a check before a run."""
 
 from collections.abc import Sequence
 
@@ -27,12 +27,12 @@ def is_countable(files: Sequence[str]) -> bool:
 
 
 def count_splits(spec: LogSpec, files: Sequence[str]) -> IngestResult:
-    """Returns the counts of an ingestion, without writing. Only the labels and the column to split by are read.
+    """Returns the counts of an ingestion without writing rows. Reads only the labels and the split column.
 
-    A row that is malformed in another column is counted here, and not in the ingestion.
+    Unlike an ingestion, it counts rows that are malformed in other columns.
 
     Raises:
-        InputError: a file cannot be read, or the column holds something else than the split compares.
+        InputError: a file cannot be read, or the split column's values cannot be compared.
     """
     ranges = plan(list(files), spec)
     division = find_division(
@@ -104,12 +104,12 @@ def rows_of_splits(spec: LogSpec, files: Sequence[str]) -> dict[str, pa.Table]:
 
 
 def _in_order(spec: LogSpec, rows: int) -> np.ndarray:
-    """Returns the index in SPLITS of each row's split, `[N]`, for a division by the order of the rows."""
+    """Returns each row's split as an index in SPLITS, `[N]`, for a split by order."""
     return np.repeat(np.arange(3), np.diff(order_bounds(spec.data.split, rows)))
 
 
 def _files_of(division: Division, of_rows: np.ndarray, paths: Sequence[tuple[str, int]]) -> dict[str, list[str]]:
-    """Returns the first and last file of each split, where files mean something."""
+    """Returns the first and last file of each split; empty unless the split is by order or by files."""
     if division.split.by not in ("order", "files"):
         return {}
     stops = np.cumsum([rows for _, rows in paths])

@@ -11,11 +11,12 @@ from ctrpipe.transforms.log.split import SPLITS, Split, SplitFiles
 def placed_files(split: Split, patterns: Sequence[str]) -> tuple[Split, list[str]]:
     """Returns a split whose `files` list single files, and all files of the log, in the order of the splits.
 
-    For a split that is not by files, returns the split as it is, and the files of the patterns.
+    Any other split is returned unchanged, with the files of the patterns.
 
     Args:
         split: The split.
-        patterns: The files and globs of the log, or with `by: files` of the training rows, where `files` names none.
+        patterns: The files and globs of the log. With `by: files`, those of the training rows, unless `files` names
+            them.
 
     Raises:
         InputError: a file is missing or in two splits, or both the patterns and `files` name training files.

@@ -1,4 +1,4 @@
-"""Finds what shows only beside the rows of all splits, or in their order."""
+"""Finds problems that show only in all splits together, or in the order of their rows."""
 
 from collections.abc import Iterator, Mapping
 
@@ -12,7 +12,7 @@ from ctrpipe.transforms.log.units import changed_units
 
 
 def of_all_splits(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspect]:
-    """Yields the findings about labels, columns of one value, units, times and groups of rows.
+    """Yields the findings about labels, constant columns, units, times and groups of rows.
 
     Args:
         spec: The description of the log.

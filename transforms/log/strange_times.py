@@ -1,4 +1,6 @@
-"""Finds columns of times that are not those of the rows, as birthdays and events after the row, or of mixed zones."""
+"""Finds columns of times that differ from the rows' own times, such as birthdays and later events, or that mix
+zones.
+"""
 
 from collections.abc import Iterator, Mapping
 
@@ -23,7 +25,7 @@ Seconds = npt.NDArray[np.float64]
 
 
 def strange_times(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspect]:
-    """Yields the columns of kind `time` whose times are decades apart, or of events after their rows.
+    """Yields the columns of kind `time` whose times span decades, or belong to events after their rows.
 
     Args:
         spec: The description of the log.
@@ -67,7 +69,7 @@ def strange_times(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspe
 
 
 def _own(spec: LogSpec, times: Mapping[str, list[Seconds]]) -> str | None:
-    """Returns the column of the rows' own times: that of the split, or the only one in whose order the rows are."""
+    """Returns the column of the rows' own times: the split's column, or the only column that sorts the rows."""
     if spec.data.split.column in times:
         return spec.data.split.column
     ordered = [name for name, parts in times.items() if _is_sorted(parts)]
@@ -80,7 +82,7 @@ def _is_sorted(parts: list[Seconds]) -> bool:
 
 
 def _decades(seconds: Seconds, own: Seconds | None) -> str:
-    """Returns the years of times that are no times of impressions, as `of 1950 to 2004`; "" if they may be."""
+    """Returns the years of times that cannot be impressions, such as `of 1950 to 2004`; "" if they can."""
     known = seconds[np.isfinite(seconds)]
     first, last = np.quantile(known, [0.05, 0.95])
     away = 0.0
@@ -95,9 +97,9 @@ def _decades(seconds: Seconds, own: Seconds | None) -> str:
 
 
 def _later(seconds: Seconds, own: Seconds) -> float:
-    """Returns the share of times after the rows' own, if they know the end of the log; otherwise 0.
+    """Returns the share of times after the row's own time, if none lies beyond the end of the log; otherwise 0.
 
-    What lies after its row by plan, as a departure, goes beyond the log's end for some of the last rows.
+    Times planned ahead, such as departures, lie beyond the end of the log in some of the last rows.
     """
     known = np.isfinite(seconds) & np.isfinite(own)
     if known.sum() < LEAST_IDS:

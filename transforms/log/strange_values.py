@@ -1,4 +1,4 @@
-"""Finds categories that are no values of their own, and expressions without a number."""
+"""Finds suspicious categories, such as rounded ids and words for missing values, and expressions without a number."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ LEAST_WITHOUT = 30  # rows
 
 
 def alike_categories(values: Values) -> str:
-    """Returns two categories of a column that a reader takes for one value; "" if there are none."""
+    """Returns two categories of a column that look the same to a reader; "" if there are none."""
     counts = _counts(values)
     most = np.argsort(-counts, kind="stable")[:MOST_ALIKE]
     texts = [_shown(text) for text in values.texts.take(pa.array(most)).to_pylist()]
@@ -27,7 +27,7 @@ def alike_categories(values: Values) -> str:
 
 
 def rounded_ids(values: Values) -> str:
-    """Returns that categories are numbers that a spreadsheet has rounded, as 4.12E+11; "" if not."""
+    """Returns a warning if categories are numbers that a spreadsheet has rounded, such as 4.12E+11; "" if not."""
     found = _rows_of(values, np.asarray(pc.match_substring_regex(_texts(values), f"^({ROUNDED_ID.pattern})$")))
     if found is None:
         return ""
@@ -39,7 +39,9 @@ def rounded_ids(values: Values) -> str:
 
 
 def words_for_missing(values: Values) -> str:
-    """Returns that a word for a missing value is a category beside another one or missing values; "" if not."""
+    """Returns a warning if a word for a missing value is a category next to another word or missing values; "" if
+    not.
+    """
     is_word = np.asarray(pc.is_in(_texts(values), value_set=pa.array(USUAL_MISSING)))
     ways = int((_counts(values)[is_word] > 0).sum()) + int((values.codes == 0).any())
     found = _rows_of(values, is_word)
@@ -53,7 +55,7 @@ def words_for_missing(values: Values) -> str:
 
 
 def expressions_without_numbers(spec: LogSpec, rows: pa.Table) -> Iterator[tuple[str, str]]:
-    """Yields the expressions that have no finite number in most of the rows whose columns have one, and how many.
+    """Yields the expressions without a finite number in most rows with complete sources, and the number of such rows.
 
     Args:
         spec: The description of the log.
@@ -77,7 +79,7 @@ def expressions_without_numbers(spec: LogSpec, rows: pa.Table) -> Iterator[tuple
 
 
 def _texts(values: Values) -> pa.Array:
-    """Returns a column's different values as strings; bytes that are no UTF-8 are replaced."""
+    """Returns a column's distinct values as strings; invalid UTF-8 is replaced."""
     texts = values.texts
     return (
         texts if pa.types.is_string(texts.type) else pa.array([_shown(text) for text in texts.to_pylist()], pa.string())
@@ -95,7 +97,7 @@ def _counts(values: Values) -> np.ndarray:
 
 
 def _rows_of(values: Values, of_texts: np.ndarray) -> tuple[str, float] | None:
-    """Returns the most frequent of some of a column's texts, and the share of the rows with one; None for few rows."""
+    """Returns the most frequent of the selected texts, and their share of the rows; None for few rows."""
     counts = _counts(values) * of_texts
     share = float(counts.sum()) / max(len(values.codes), 1)
     if share < LEAST_SHARE:

@@ -1,7 +1,7 @@
-"""Finds columns that are no features: columns that reveal the label, number the rows, or hold the weight.
+"""Finds columns that are not useful features: they reveal the label, number the rows, or hold the weight.
 
 A column reveals the label if it is known only after the click, such as the page that a click led to. A model with it is
-almost perfect on the log and useless in production, where a request does not have the column yet.
+almost perfect on the log and useless in production, where a request lacks the column.
 """
 
 import dataclasses
@@ -59,7 +59,7 @@ class Suspect:
 
 
 def suspects(spec: LogSpec, rows: pa.Table) -> Iterator[Suspect]:
-    """Yields the findings about all feature columns in training rows, at most one of each kind for a column.
+    """Yields the findings about all feature columns in training rows, at most one of each kind per column.
 
     Args:
         spec: The description of the log.
@@ -111,13 +111,13 @@ def suspects(spec: LogSpec, rows: pa.Table) -> Iterator[Suspect]:
 
 
 def _leak(column: str, text: str, task: str | None) -> Suspect:
-    """Returns the finding that a column gives the label of a task away; None for the only task."""
+    """Returns the finding that a column reveals the label of a task; `task` is None for the only task."""
     of_task = "" if task is None else f" (label {task})"
     return Suspect(column, "train", f"{text}{of_task}; is it known before the click?")
 
 
 def _holds_own_item(feature: Kind, column: str, rows: pa.Table, labels: Mapping[str, np.ndarray]) -> str:
-    """Returns how a history gives a label away by the item of its own row; "" if it does not."""
+    """Returns how a history reveals a label by including its own row's item; "" if it does not."""
     owner = feature.owner_of(column)
     separator = feature.list_separator
     if not separator or owner not in rows.column_names or owner == column:
@@ -128,7 +128,7 @@ def _holds_own_item(feature: Kind, column: str, rows: pa.Table, labels: Mapping[
 
 
 def own_item_gives_away(histories: pa.Array, items: pa.Array, separator: str, label: np.ndarray, owner: str) -> str:
-    """Returns how histories give a label away by holding the item of their own row; "" if they do not.
+    """Returns how histories reveal a label by including their own row's item; "" if they do not.
 
     Args:
         histories, items, separator: See `held_items`.
@@ -147,7 +147,7 @@ def own_item_gives_away(histories: pa.Array, items: pa.Array, separator: str, la
 
 
 def late_ends(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspect]:
-    """Yields the labels of which the last rows of a split have no click, and not by chance.
+    """Yields the labels without a click in the last rows of a split, unless chance explains it.
 
     Args:
         spec: The description of the log.
@@ -166,7 +166,7 @@ def late_ends(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspect]:
 
 
 def gives_away(values: pa.ChunkedArray, label: np.ndarray) -> str:
-    """Returns how a column's values give a label away, or "" if they do not.
+    """Returns how a column's values reveal a label; "" if they do not.
 
     Args:
         values: The column: texts, or floating-point numbers.
@@ -183,7 +183,7 @@ def _weighted_pair(column: pa.ChunkedArray, separator: str) -> str | None:
 
 
 def constant_columns(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspect]:
-    """Yields the columns with one value, or none, in all rows of a split that is not the training rows', and not by
+    """Yields the columns with at most one value in a validation or test split but several in training, unless by
     chance.
 
     Args:
@@ -216,7 +216,7 @@ def constant_columns(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Su
 
 
 def spread_rows(files: Sequence[pathlib.Path], most: int) -> pa.Table:
-    """Returns at most about `most` rows of payload files: blocks that are spread evenly over them."""
+    """Returns about `most` rows of payload files at most, in blocks that are spread evenly over the files."""
     total = payload_rows(files)
     every = max(total / max(most, 1), 1.0)
     tables: list[pa.Table] = []
@@ -244,7 +244,7 @@ def _is_same(numbers: np.ndarray | None, weights: np.ndarray) -> bool:
 
 
 def _heavy(weights: np.ndarray) -> str:
-    """Returns that one row has most of the weight of many; "" if none has."""
+    """Returns a warning if one row has most of the total weight; "" if not."""
     total, largest = float(np.nansum(weights)), float(np.nanmax(weights, initial=0))
     if len(weights) < LEAST_IDS or largest <= MOST_WEIGHT * total:
         return ""
@@ -255,7 +255,7 @@ def _heavy(weights: np.ndarray) -> str:
 
 
 def _numbers_rows(values: Values) -> bool:
-    """Returns whether a column has another value in each row: any texts, or whole numbers that count the rows."""
+    """Returns whether each row has a different value: distinct texts, or whole numbers that count the rows."""
     rows = len(values.codes)
     if rows < LEAST_IDS or not values.codes.all() and not values.is_binned:
         return False
@@ -269,7 +269,8 @@ def _numbers_rows(values: Values) -> bool:
 
 
 def _fractions(values: Values) -> str:
-    """Returns that a column of texts has numbers with so many digits that programs write them differently; "" if not.
+    """Returns a warning if a text column has numbers with so many digits that programs write them differently; "" if
+    not.
 
     1/3 is 0.33333334 in 32 bits and 0.3333333333333333 in 64: two categories.
     """
@@ -296,7 +297,7 @@ def _digits(text: bytes | str) -> int:
 
 
 def _stretched(numbers: np.ndarray | None, scale: str) -> str:
-    """Returns that a few extreme numbers stretch a column's scale, so that all others look alike; "" if not.
+    """Returns a warning if a few extreme numbers stretch a column's scale so far that all others look alike; "" if not.
 
     Args:
         numbers: The column's values, NaN for a missing one.
@@ -317,7 +318,7 @@ def _stretched(numbers: np.ndarray | None, scale: str) -> str:
 
 
 def _gives_away(values: Values, label: np.ndarray) -> str:
-    """Returns how a column gives a label away, or "" if it does not. Rows without a label do not count."""
+    """Returns how a column reveals a label; "" if it does not. Rows without a label are ignored."""
     known = np.isfinite(label)
     codes, clicks = values.codes[known], label[known] > 0.5
     rare = clicks if clicks.mean() <= 0.5 else ~clicks  # the rarer class
@@ -345,16 +346,14 @@ def _gives_away(values: Values, label: np.ndarray) -> str:
 
 
 def _are_own_rates(numbers: np.ndarray, clicks: np.ndarray) -> bool:
-    """Returns whether numbers are click rates of these rows by a key, whose values the numbers tell apart."""
+    """Returns whether numbers are the rows' own click rates by a key. Rows with equal numbers form a key."""
     finite = np.isfinite(numbers)
     values, keys = np.unique(numbers[finite], return_inverse=True)
     return len(values) >= LEAST_KEYS and are_own_rates(numbers[finite], keys, clicks[finite], _VARIANCE_OF_VALUES)
 
 
 def _auc_of_order(numbers: np.ndarray | None, known: np.ndarray, clicks: np.ndarray) -> float:
-    """Returns the AUC of a column's numbers as scores, in either direction; 0 if a number is missing. Bins would be
-    coarser.
-    """
+    """Returns the AUC of a column's unbinned numbers as scores, in either direction; 0 if a number is missing."""
     if numbers is None or not np.isfinite(numbers[known]).all():
         return 0.0
     value = auc(clicks, numbers[known]) or 0.5
@@ -362,10 +361,10 @@ def _auc_of_order(numbers: np.ndarray | None, known: np.ndarray, clicks: np.ndar
 
 
 def _auc_alone(codes: np.ndarray, clicks: np.ndarray) -> float:
-    """Returns the AUC of the click rate of each row's value, learnt from the other half of the rows.
+    """Returns the AUC of each value's click rate, learned from the other half of the rows.
 
-    A value that the other half lacks has its base rate. A hash of the rows' numbers makes the halves, so that both span
-    the log.
+    A value that is absent from the other half gets its base rate. A hash of the row number forms the halves, so both
+    span the log.
     """
     aucs = []
     half = (np.arange(len(codes), dtype=np.uint64) * _MIXER >> np.uint64(40)) % np.uint64(2) == 0

@@ -1,7 +1,7 @@
-"""Formats of times: which texts are times, and how to extract their parts.
+"""Formats of times: matches times and extracts their parts.
 
-All regular expressions and rewritings use RE2 syntax. Arrow checks the log and TensorFlow runs the served graph; both
-use RE2. A value is therefore read in the same way in training and serving.
+All regular expressions and rewrites use RE2 syntax. Arrow checks the log and TensorFlow runs the served graph; both use
+RE2. A value is therefore parsed identically in training and serving.
 """
 
 import dataclasses
@@ -34,18 +34,18 @@ _SHORTHANDS = {"%T": "%H:%M:%S", "%R": "%H:%M", "%D": "%m/%d/%y", "%F": "%Y-%m-%
 
 @dataclasses.dataclass(frozen=True)
 class TimeRule:
-    """One way to write a time.
+    r"""One notation of times.
 
     Attributes:
         pattern: The regular expression that the whole value must match.
-        parts: The text of each part (a key of PARTS) in the value; `\\1` is the first group of `pattern`.
+        parts: The replacement text for each part (a key of PARTS); `\1` is the first group of `pattern`.
     """
 
     pattern: str
     parts: Mapping[str, str]
 
     def rewriting(self, names: Sequence[str]) -> str:
-        """Returns the replacement text: the named parts, separated by commas; "" for a part that the value lacks."""
+        """Returns the replacement text: the given parts, separated by commas; "" for a part that the value lacks."""
         return ",".join(self.parts.get(name, "") for name in names)
 
 
@@ -173,7 +173,7 @@ def _pieces(time_format: str) -> list[str]:
 
 
 def _choices(piece: str) -> list[_Choice]:
-    """Returns the choices to read one directive or one character of a pattern; `\\?` refers to its group."""
+    r"""Returns the alternatives for parsing one directive or character of a pattern; `\?` refers to its group."""
     if not piece.startswith("%"):
         return [(f"\\{piece}" if piece in _SPECIAL else piece, {})]
     if piece in _PASSED_OVER:
@@ -197,8 +197,8 @@ def _choices(piece: str) -> list[_Choice]:
     raise ValueError(f"format: {piece} cannot be read; what can: {read}")
 
 
-def said_parts(time_format: str, dates: bool = False) -> tuple[str, ...]:
-    """Returns the parts that times of a format may have, in the order of PARTS. `dates`: see `time_rules`."""
+def parts_of(time_format: str, dates: bool = False) -> tuple[str, ...]:
+    """Returns the parts that times of a format can have, in the order of PARTS. `dates`: see `time_rules`."""
     said = set().union(*(rule.parts for rule in time_rules(time_format, dates)))
     return tuple(part for part in PARTS if part in said)
 
@@ -217,18 +217,18 @@ def time_pattern(time_format: str, dates: bool | None = None) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class EightDigits:
-    """The possible forms of the times of eight digits in a column, as far as the column is read.
+    """The possible forms of a column's eight-digit times, as far as the column has been read.
 
-    20120315 is the 15th of March 2012, or 15 o'clock on the 3rd of December 2020: a single value does not tell. The
-    column does, if one of its values is not an hour (20120331) or not a date (14102100).
+    20120315 may be 2012-03-15, or 15 o'clock on 2020-12-03. A single value does not determine the form. The column does
+    if one of its values is not an hour (20120331) or not a date (14102100).
 
     Attributes:
-        example: One of them; "" if there is none.
-        no_hour: One that is not YYMMDDHH; "" if there is none.
-        no_date: One that is not YYYYMMDD; "" if there is none.
-        no_day_first: One that is not DDMMYYYY of the years in which it would be an hour of the 20th; "" if there is
-            none. 15032021 is 21 o'clock on the 20th of March 2015 too.
-        of_other_day: One with other first two digits than `example`, so that DDMMYYYY would be of several days.
+        example: One of the values; "" if there is none.
+        no_hour: A value that is not YYMMDDHH; "" if there is none.
+        no_date: A value that is not YYYYMMDD; "" if there is none.
+        no_day_first: A value that is not DDMMYYYY in the years that make it also YYMMDDHH; "" if there is none.
+            15032021 is also 21 o'clock on 2015-03-20.
+        of_other_day: A value whose first two digits differ from `example`, so DDMMYYYY would mean several days.
     """
 
     example: str = ""
@@ -239,7 +239,7 @@ class EightDigits:
 
     @classmethod
     def among(cls, texts: Iterable[str]) -> "EightDigits":
-        """Returns the possible forms of the times among some texts."""
+        """Returns the possible forms of the eight-digit times among texts."""
         matching = [text for text in texts if len(text) == 8 and text.isascii() and text.isdigit()]
         hour, date = (re.compile(time_pattern(name)) for name in ("yymmddhh", "yyyymmdd"))
         no_hour = next((text for text in matching if not hour.match(text) and date.match(text)), "")
@@ -258,16 +258,18 @@ class EightDigits:
 
     @property
     def may_be_day_first(self) -> bool:
-        """Whether they can be DDMMYYYY of several days, as hours of the 20th of several years hardly are."""
+        """Whether the values may be DDMMYYYY with several days. As YYMMDDHH, they would all be the 20th, which is
+        unlikely.
+        """
         return bool(self.of_other_day) and not self.no_day_first
 
     @property
     def are_told(self) -> bool:
-        """Whether the values read so far have only one possible form."""
+        """Whether only one form is possible for the values read so far."""
         return not self.example or (bool(self.no_hour) != bool(self.no_date) and not self.may_be_day_first)
 
     def are_dates(self, column: str) -> bool:
-        """Returns whether they are YYYYMMDD rather than YYMMDDHH.
+        """Returns whether the values are YYYYMMDD instead of YYMMDDHH.
 
         Raises:
             InputError: both forms are possible, or the values have different forms.

@@ -1,4 +1,4 @@
-"""Finds columns of numbers whose unit changes within a log, such as a price in cents from the third day on."""
+"""Finds numeric columns whose unit changes within a log, such as a price in cents from the third day on."""
 
 import dataclasses
 import itertools
@@ -26,11 +26,11 @@ Floats = npt.NDArray[np.float64]
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """A change of the size of numbers.
+    """A change in the magnitude of numbers.
 
     Attributes:
-        share: The share of the rows before it.
-        before, after: The medians of what is not 0, without signs.
+        share: The share of the rows before the change.
+        before, after: The medians of the absolute non-zero numbers.
     """
 
     share: float
@@ -39,7 +39,7 @@ class Change:
 
 
 def changed_units(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspect]:
-    """Yields the columns of numbers that are suddenly many times as large or as small, and stay so.
+    """Yields the numeric columns whose magnitude jumps by a large factor and stays there.
 
     Args:
         spec: The description of the log.
@@ -66,10 +66,10 @@ def changed_units(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspe
 
 
 def find_change(numbers: Floats) -> Change | None:
-    """Returns the change of the size of numbers in their order; None if there is none.
+    """Returns the jump in the magnitude of consecutive numbers; None if there is none.
 
-    What grows slowly, as a count of a user's rows, or rises and falls, as a price by the hour, is none. Zeros, and
-    numbers that are missing, say nothing.
+    Slow growth, such as a count of a user's rows, and cycles, such as a price by the hour, are not jumps. Zeros and
+    missing numbers are ignored.
     """
     places = np.flatnonzero(np.isfinite(numbers) & (numbers != 0))
     blocks = min(BLOCKS, len(places) // LEAST_ROWS)
@@ -95,12 +95,12 @@ def find_change(numbers: Floats) -> Change | None:
 
 
 def _gap(before: Floats, after: Floats) -> float:
-    """Returns how far all numbers after are above, or below, all before; negative where they overlap."""
+    """Returns the gap between all numbers before and all numbers after; negative if they overlap."""
     return float(max(after.min() - before.max(), before.min() - after.max()))
 
 
 def _cut_within(sizes: Floats, first: int, last: int) -> int:
-    """Returns the place between two at which the means before and after it are the farthest apart."""
+    """Returns the position between `first` and `last` with the largest difference of the means before and after it."""
     part = sizes[first:last]
     sums, counts = np.cumsum(part)[:-1], np.arange(1, len(part))
     between = (sums / counts - (part.sum() - sums) / (len(part) - counts)) ** 2 * counts * (len(part) - counts)
@@ -108,7 +108,9 @@ def _cut_within(sizes: Floats, first: int, last: int) -> int:
 
 
 def _is_shifted(before: Floats, after: Floats) -> bool:
-    """Returns whether logarithms are as those before, but for a shift: apart from them, and as much spread."""
+    """Returns whether the logarithms after are the logarithms before with a shift: separated, and with the same
+    spread.
+    """
     low, high = sorted((before, after), key=np.median)
     below = np.searchsorted(np.sort(low), high) / len(low)
     spreads = sorted(float(np.subtract(*np.quantile(side, [0.75, 0.25]))) for side in (low, high))

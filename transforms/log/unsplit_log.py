@@ -1,4 +1,4 @@
-"""Writes a raw log as a payload without splits, to compare it with another log."""
+"""Writes a raw log as a payload without splits, for comparison with another log."""
 
 import dataclasses
 import pathlib

@@ -1,4 +1,4 @@
-"""Checks and converts the values of a raw log, which are bytes of a text file or Parquet's types.
+"""Checks and converts the values of a raw log: bytes of a text file, or Parquet values.
 
 The functions add malformed rows to `faults`, which maps a row to the reason. The first reason of a row is kept.
 """
@@ -34,14 +34,14 @@ SEVERAL_VALUES = "; if an item has several values, set within, values_per_item a
 
 @dataclasses.dataclass(frozen=True)
 class TextNumbers:
-    """How a log writes numbers as text.
+    """The notation of a log's numbers in text.
 
     Attributes:
         missing: Words that mean a missing number, in addition to the empty value.
         decimal: The decimal separator: a point or a comma.
-        infinite: Whether infinity, and a number too large for float32, is the largest number of float32. Otherwise it
-            makes its row malformed.
-        form: The form of the numbers, with its decimal separator, where it is another one than `1234.5`.
+        infinite: Whether infinity and numbers too large for float32 are clipped to the largest float32. Otherwise they
+            make their row malformed.
+        form: The written form of the numbers, with its decimal separator; None for `1234.5`.
     """
 
     missing: tuple[bytes, ...] = ()
@@ -50,7 +50,9 @@ class TextNumbers:
     form: Written | None = None
 
     def plain(self, values: pa.Array) -> pa.Array:
-        """Returns binary values without words for missing ones as plain numbers, and others so that they are none."""
+        """Rewrites numbers in binary values as `1234.5`. Values in another form become texts that do not parse as a
+        number.
+        """
         if self.form is not None:
             return self.form.plain(values)
         # A point would be a thousands separator: replacing it by a quote makes the value invalid.
@@ -58,7 +60,7 @@ class TextNumbers:
 
 
 def text_numbers(spec: LogSpec, infinite: bool) -> dict[str, TextNumbers]:
-    """Returns how the texts of each column of a log are read where they are numbers.
+    """Returns the notation of numbers in each column of a log.
 
     Args:
         spec: The description of the log.
@@ -162,11 +164,11 @@ _TOO_LARGE = re.compile(r"the label must be 0 or 1, found '(\d+(\.\d+)?)'")
 
 
 def explained(reason: str) -> str:
-    """Returns the reason of a malformed row, and what to do where its weight or its label is of another form."""
+    """Returns the reason of a malformed row, with advice for a weight, label or number in another form."""
     if _NO_LABEL.search(reason):
         return f'{reason}: leave the row out of the log; or list "" in negative, if no value means no click'
     if weight := _NO_WEIGHT.search(reason):
-        return f"{reason}; {_cure_of_weight(weight[1])}"
+        return f"{reason}; {_advice_on_weight(weight[1])}"
     if (number := _NO_NUMBER.search(reason)) and _is_adorned(number[1]):
         return f"{reason}; name the form of the column's numbers in written: its prefix, suffix, thousands and decimal"
     found = _TOO_LARGE.search(reason)
@@ -178,15 +180,15 @@ def explained(reason: str) -> str:
 
 
 def _is_adorned(text: str) -> bool:
-    """Returns whether a text is a number with a currency, a unit, signs between thousands or a decimal comma."""
+    """Returns whether a text is a number with a currency, a unit, thousands separators or a decimal comma."""
     found = WRITTEN_NUMBER.fullmatch(text)
     if found is None:
         return False
     return bool(found["before"] or found["after"] or not found["figure"].replace(".", "", 1).isdigit())
 
 
-def _cure_of_weight(text: str | None) -> str:
-    """Returns what to write in place of a weight; None: there is none."""
+def _advice_on_weight(text: str | None) -> str:
+    """Returns what to write instead of a weight; `text` is None for a missing one."""
     if not text:
         return "write a number in each row, 1 where a row counts once"
     if not _is_adorned(text):
@@ -208,13 +210,13 @@ def _amounts(values: pa.Array, name: str, faults: dict[int, str], label: Label, 
 
 
 def only_after(labels: pa.Array, before: pa.Array, name: str, named: str, faults: dict[int, str]) -> pa.Array:
-    """Returns a task's labels, null where the event that it follows has not happened.
+    """Returns a task's labels, null for rows without the event that the task follows.
 
     Args:
         labels: The task's labels, float32.
         before: The labels of the task that it follows.
         name, named: The two columns.
-        faults: The rows that have the event although its condition is 0 are added.
+        faults: Gets the rows with a label of 1 although the event that it follows did not happen.
     """
     possible = pc.greater(before, 0.0).fill_null(False)
     without = pc.and_(pc.equal(before, 0.0), pc.not_equal(labels, 0.0)).fill_null(False)
@@ -275,7 +277,7 @@ def whole_numbers(values: pa.Array, separator: str | None = None, within: str | 
     Args:
         values: The values.
         separator: Separates the elements of a list; None for single values.
-        within: Separates the values of an element; None for one value.
+        within: Separates the values of an element; None for single-valued elements.
     """
     _, _, contents = values.buffers()
     if contents is None or b"." not in contents.to_pybytes():  # faster than any expression on the values
@@ -314,7 +316,7 @@ def check_utf8(values: pa.Array, name: str, faults: dict[int, str]) -> None:
 
 
 def check_utf8_of(rows: Sequence[int], values: pa.Array, name: str, faults: dict[int, str], hint: str = "") -> None:
-    """Checks only the given rows: adds rows whose binary value is not valid UTF-8 to `faults`, with a hint."""
+    """Adds the rows among `rows` whose binary value is not valid UTF-8 to `faults`, with a hint."""
     for row in rows:
         if row not in faults and not is_utf8(values[row].as_py() or b""):
             faults[row] = f"{name}: invalid UTF-8{hint}"
@@ -326,7 +328,7 @@ def as_binary(values: pa.Array, name: str, path: str, faults: dict[int, str] | N
     Args:
         values: The column.
         name, path: Its name and the file, for error messages.
-        faults: The rows whose floating-point number is no exact whole number are added; None: they are not malformed.
+        faults: Gets the rows whose floating-point number is not an exact whole number; None: such rows are accepted.
 
     Raises:
         InputError: the column's type does not have a single value per row.
@@ -344,7 +346,7 @@ def as_binary(values: pa.Array, name: str, path: str, faults: dict[int, str] | N
 
 
 def as_texts(values: pa.Array) -> pa.Array:
-    """Returns bytes as texts. Those that are no UTF-8 get the sign for it, U+FFFD."""
+    """Decodes bytes as UTF-8. Invalid bytes become U+FFFD."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -353,7 +355,7 @@ def as_texts(values: pa.Array) -> pa.Array:
 
 
 def no_value_per_row(path: str, name: str, kind: pa.DataType) -> InputError:
-    """Returns the error for a Parquet column whose type is not read."""
+    """Returns the error for a Parquet column of an unsupported type."""
     advice = "write numbers, texts or times, or lists of them for the kinds multivalent, sequence and vector"
     return InputError(f"{path}: column {name} of type {kind} cannot be read as a value per row; {advice}")
 
@@ -370,8 +372,9 @@ def join_lists(
 ) -> pa.Array:
     """Joins each list of a Parquet column to a binary value with separators; null for an empty list.
 
-    With `keep_missing`, a missing element keeps its place as an empty value. With `exact`, an element that is no exact
-    whole number makes its row malformed. With `within`, an element may be a list, whose elements it joins.
+    With `keep_missing`, a missing element keeps its place as an empty value. With `exact`, an element that is not an
+    exact whole number makes its row malformed. With `within`, an element may be a list, and `within` joins its
+    elements.
 
     Raises:
         InputError: the elements are not single values.
@@ -402,9 +405,9 @@ def join_lists(
 
 
 def check_aligned(columns: Mapping[str, pa.Array], separator: str, faults: dict[int, str]) -> None:
-    """Adds rows whose aligned sequences differ in their number of values to `faults`.
+    """Adds rows whose aligned sequences differ in length to `faults`.
 
-    An empty sequence may mean a single missing value: it is aligned with sequences of no value or one value.
+    An empty sequence may mean a single missing value, so it is aligned with sequences of zero or one value.
     """
     lengths = {}
     for name, values in columns.items():
@@ -418,7 +421,7 @@ def check_aligned(columns: Mapping[str, pa.Array], separator: str, faults: dict[
 
 
 def check_list_of_numbers(values: pa.Array, name: str, separator: str, faults: dict[int, str]) -> None:
-    """Adds rows with an element that is no finite number to `faults`, for lists of text."""
+    """Adds rows with an element that is not a finite number to `faults`, for lists in text."""
     lists = pc.split_pattern(values, separator)
     parents = pc.list_parent_indices(lists).to_numpy()
     elements = pc.list_flatten(lists)
@@ -472,7 +475,7 @@ def _not_of_digits(values: pa.Array) -> np.ndarray:
 
 
 def _no_numbers(values: pa.Array, rows: np.ndarray, infinite: bool) -> np.ndarray:
-    """Returns the given rows whose value is not a number; infinity counts as a number if it is allowed."""
+    """Returns the given rows whose value is not a number. Infinity is a number if `infinite`."""
     if not len(rows):
         return rows
     pattern = b"|".join([_NUMBER.pattern, _OR_INFINITY] if infinite else [_NUMBER.pattern])
@@ -482,9 +485,9 @@ def _no_numbers(values: pa.Array, rows: np.ndarray, infinite: bool) -> np.ndarra
 
 
 def _finite(numbers: pa.Array, values: pa.Array, name: str, faults: dict[int, str], written: TextNumbers) -> pa.Array:
-    """Returns the numbers, null where the value is a word for a missing number, because Arrow parses "nan".
+    """Returns the numbers, with null for words for missing values, because Arrow parses "nan" as a number.
 
-    Adds rows with other numbers that are not finite to `faults`, unless infinity is a number.
+    Adds other non-finite numbers to `faults`, unless infinity is allowed.
     """
     good = pc.is_finite(numbers)
     if pc.all(good).as_py() is False:  # None where all values are missing

@@ -1,7 +1,7 @@
-"""Checks and converts the vectors of a raw log: lists of Parquet, or text with a separator.
+"""Checks and converts the vectors of a raw log: Parquet lists, or text with a separator.
 
 A checked vector is one value of Arrow's type `fixed_size_binary[4 * length]`: float32, little endian; null if it is
-missing. A column of vectors is therefore read, shuffled, counted and written like any other column.
+missing. A column of vectors can therefore be read, shuffled, counted and written like any other column.
 """
 
 import numpy as np
@@ -67,9 +67,9 @@ def to_vectors(values: pa.Array, name: str, faults: dict[int, str], feature: Vec
     Args:
         values: Lists of numbers, or binary text.
         name: The column.
-        faults: The rows whose vector has another length, or an element that is no finite number, are added.
+        faults: Gets the rows whose vector has another length or an element that is not a finite number.
         feature: The description of the vectors.
-        written: How the log writes numbers. With `infinite`, an infinite element is the largest number.
+        written: How the log writes numbers. With `infinite`, an infinite element is clipped.
     """
     lists = values if is_list(values.type) else _split(values, feature, written)
     lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
@@ -92,7 +92,7 @@ def to_vectors(values: pa.Array, name: str, faults: dict[int, str], feature: Vec
 
 
 def _split(values: pa.Array, feature: Vector, written: TextNumbers) -> pa.Array:
-    """Returns binary text as lists of binary elements; null for a missing value and for a list without an element."""
+    """Splits text into lists of binary elements; null for a missing value and for an empty list."""
     words = [word.decode() for word in written.missing]
     texts = pc.replace_substring_regex(values.view(pa.string()), r"^\s*\[?\s*|\s*\]?\s*$", "")
     absent = pc.or_(pc.equal(texts, ""), pc.is_in(texts, value_set=pa.array(words, pa.string())))
@@ -103,7 +103,7 @@ def _split(values: pa.Array, feature: Vector, written: TextNumbers) -> pa.Array:
 
 
 def _numbers(flat: pa.Array, name: str, written: TextNumbers) -> tuple[Floats, dict[int, str]]:
-    """Returns elements as float32, NaN for a missing one, and the faults of elements, by their place."""
+    """Returns elements as float32, NaN for a missing one, and the faults by element index."""
     wrong: dict[int, str] = {}
     if pa.types.is_string(flat.type) or pa.types.is_binary(flat.type) or pa.types.is_large_string(flat.type):
         texts = pc.ascii_trim_whitespace(flat.cast(pa.string()) if not pa.types.is_string(flat.type) else flat)

@@ -1,7 +1,7 @@
 """Lists whose elements have weights, such as `sports:0.5|news:0.1`.
 
-A value keeps its weights as text, with the names of its elements made plain: the served graph parses the same text. An
-element's weight follows the last separator in it; an element without one has the weight 1.
+A checked value is the text of the list, with whole-number names normalised; the served graph parses the same text. The
+weight of an element follows its last separator; an element without one has the weight 1.
 """
 
 import re
@@ -23,11 +23,11 @@ _INFINITE = r"[+-]?(?i:inf(?:inity)?)"
 
 
 def weight_pattern(separator: str, infinite: bool = True) -> str:
-    """Returns the pattern of an element with a weight, in RE2: the groups are its name and its weight.
+    """Returns the RE2 pattern of an element with a weight. Its groups are the name and the weight.
 
     Args:
-        separator: What stands between both.
-        infinite: Whether a weight may be infinite. A request with one is answered; in a log its row is malformed.
+        separator: The separator between name and weight.
+        infinite: Whether a weight may be infinite, as in a request. In a log, it makes its row malformed.
     """
     weight = rf"{NUMBER_PATTERN}|{_INFINITE}" if infinite else NUMBER_PATTERN
     return rf"{_TEXT}^(.*){re.escape(separator)}({weight})$"
@@ -39,11 +39,11 @@ def without_weights(elements: pa.Array, separator: str) -> pa.Array:
 
 
 def weights_of(lists: pa.Array, between: str, before: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the weights of all elements of lists, float64 [E], and the place of each one's list, int64 [E].
+    """Returns the weights of all elements, float64 [E], and the index of each element's list, int64 [E].
 
     Args:
-        lists: The lists, binary or a dictionary of it, as the payload has them.
-        between, before: What stands between two elements, and between an element and its weight.
+        lists: The lists of the payload, binary or dictionary-encoded.
+        between, before: The separators between two elements, and between an element and its weight.
     """
     split = pc.split_pattern(decoded(lists).cast(pa.binary()).fill_null(b""), between)
     elements, places = pc.list_flatten(split), pc.list_parent_indices(split).to_numpy()
@@ -60,25 +60,25 @@ def names_alone(texts: Iterable[str], between: str, before: str) -> list[str]:
 
     Args:
         texts: The lists.
-        between, before: What stands between two elements, and between an element and its weight.
+        between, before: The separators between two elements, and between an element and its weight.
     """
     pattern = re.compile(weight_pattern(before), re.ASCII)
     return [between.join(pattern.sub(r"\1", element) for element in text.split(between)) for text in texts]
 
 
 def is_pairs(kind: pa.DataType) -> bool:
-    """Returns whether a column has maps, or lists of structs of two fields, in each row."""
+    """Returns whether a column has maps, or lists of structs with two fields."""
     if pa.types.is_map(kind):
         return True
     return is_list(kind) and pa.types.is_struct(kind.value_type) and kind.value_type.num_fields == 2
 
 
 def pairs_as_lists(values: pa.Array, separator: str, name: str, path: str) -> pa.Array:
-    """Returns maps from elements to weights, or lists of both, as lists of elements with weights.
+    """Converts maps from elements to weights, or lists of such pairs, to lists of weighted elements.
 
     Args:
         values: Maps, or lists of structs of an element and its weight; see `is_pairs`.
-        separator: What stands between an element and its weight.
+        separator: The separator between an element and its weight.
         name, path: The column and its file, for error messages.
 
     Raises:
@@ -104,14 +104,14 @@ def to_weighted(
     is_whole: bool,
     infinite: bool = False,
 ) -> pa.Array:
-    """Returns lists, binary, with plain names, and adds rows with a weight that is no finite number to `faults`.
+    """Returns binary lists with normalised names; adds rows with a weight that is not a finite number to `faults`.
 
     Args:
         values: The lists.
         name: The column.
         faults: The reasons of malformed rows.
-        separators: What stands between two elements, and between an element and its weight.
-        is_whole: Whether the name 123.0 is the same value as 123.
+        separators: The separators between two elements, and between an element and its weight.
+        is_whole: Whether the name 123.0 equals 123.
         infinite: Whether a weight may be infinite, as in rows to score.
     """
     between, before = separators

@@ -1,6 +1,7 @@
 """Floating-point numbers as values of a category, a key, a user or an item: 123.0 is the value 123.
 
-pandas makes floating-point numbers of ids where one is missing, and Parquet, CSV and JSON then hold 123.0 or 1.23e+10.
+pandas converts an id column with a missing value to floating-point numbers; Parquet, CSV and JSON files then hold 123.0
+or 1.23e+10.
 """
 
 import numpy as np
@@ -12,13 +13,13 @@ WHOLE_NUMBER, WHOLE_PART = r"^(?:-(0+)|([+-]?\d+))\.0*$", r"\1\2"
 
 
 def exact_limit(bits: int) -> int:
-    """Returns the number up to which a floating-point type of this many bits represents every whole number."""
+    """Returns the number up to which a floating-point type with this many bits represents every whole number."""
     limit: int = 2 ** (1 + np.finfo(f"float{bits}").nmant)
     return limit
 
 
 def text_of_float(number: float) -> str:
-    """Returns the digits of an exact whole number, otherwise the shortest text that is read as the same number.
+    """Returns the digits of an exact whole number, otherwise the shortest text that parses to the same number.
 
     A fraction that 32 bits represent has the shortest text of 32 bits: 0.1, not 0.10000000149011612.
     """
@@ -28,7 +29,7 @@ def text_of_float(number: float) -> str:
 
 
 def inexact(name: str, number: str, bits: int) -> str:
-    """Returns the reason why a row with such a number is malformed."""
+    """Returns the reason why a row with this number is malformed."""
     return (
         f"{name}: '{number}' is beyond {exact_limit(bits):,}, the last exact id of a {bits}-bit floating-point number; "
         "write it as a whole number or text"
@@ -41,7 +42,7 @@ def texts_of_floats(values: pa.Array, name: str, faults: dict[int, str] | None) 
     Args:
         values: The numbers, of any width.
         name: The column, for error messages.
-        faults: Rows whose number is beyond the exact whole numbers are added; None: they are not malformed.
+        faults: Gets the rows whose number exceeds the exact whole numbers; None: such rows are accepted.
     """
     numbers = values.to_numpy(zero_copy_only=False)
     bits = numbers.dtype.itemsize * 8

@@ -1,4 +1,4 @@
-"""The text of numbers and of missing values in a log, and the words for its rows as a whole."""
+"""Number and missing-value notations in a log, and words for its rows in messages."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""How a log writes the numbers of a column: with a currency, a unit, or a sign between thousands."""
+"""The written form of a column's numbers: with a currency, a unit, or thousands separators."""
 
 import functools
 import re
@@ -36,11 +36,11 @@ NO_NUMBER = b"'"  # begins a text that is no number, whatever follows
 
 
 class Written(Section):
-    r"""The form of a column's numbers, such as `$1,234.50`, `0.4 kg` or `85%`, where a log does not write 1234.5.
+    r"""The form of a column's numbers if they are not written as 1234.5, such as `$1,234.50`, `0.4 kg` or `85%`.
 
-    Texts of another form make their row malformed: `0.4` and `400 g` where the suffix is `kg`. Blanks around the
-    number, a sign before or after the prefix, and parentheses for a negative number are read. Numbers of Parquet and
-    JSON, and those of a request, are the number itself, without prefix and suffix. All that reads logs reads this form:
+    Texts in another form make their row malformed: with the suffix `kg`, both `0.4` and `400 g`. Blanks around the
+    number, a sign before or after the prefix, and parentheses for a negative number are accepted. Numeric values of
+    Parquet, JSON and requests are used directly, without prefix and suffix. The form applies wherever a log is read:
     `ctrpipe predict`, `score` and `drift`, DataFrames in Python, and `ctrpipe serve --rows_as_logged`.
 
     Example:
@@ -68,10 +68,10 @@ class Written(Section):
         return self
 
     def decided(self, decimal: str) -> "Written":
-        """Returns the form with the decimal separator of the log in place of none.
+        """Returns the form with the log's decimal separator if it has none of its own.
 
         Raises:
-            ValueError: it is the sign between thousands too.
+            ValueError: the decimal separator is also the thousands separator.
         """
         form = self if self.decimal else self.model_copy(update={"decimal": decimal})
         if form.thousands == form.decimal:
@@ -86,11 +86,11 @@ class Written(Section):
         return f"{self.prefix}{figure}{between}{self.suffix}".replace("\u00a0", " ")
 
     def text_of(self, number: str) -> str:
-        """Returns a plain number, as 1234.5, in this form."""
+        """Writes a plain number, such as 1234.5, in this form."""
         return f"{self.prefix}{number.replace('.', self.decimal or '.')}{self.suffix}"
 
     def plain(self, values: pa.Array) -> pa.Array:
-        """Returns binary values as plain numbers, `1234.5`; those of another form begin with NO_NUMBER."""
+        """Rewrites numbers in this form as `1234.5`. Values in another form are prefixed by NO_NUMBER."""
         texts = pc.replace_substring(values, _MINUS.encode(), b"-")
         texts = pc.replace_substring_regex(texts, r"^\((.*)\)$", r"-\1")
         good = pc.match_substring_regex(texts, self._pattern)
@@ -119,6 +119,6 @@ class Written(Section):
 
 
 def numbers_of(form: Written, texts: Sequence[str]) -> list[str | None]:
-    """Returns texts as plain numbers, None for those of another form. Words for infinity are numbers."""
+    """Rewrites texts in a form as plain numbers; None for texts in another form. Words for infinity are numbers."""
     plain = form.plain(pa.array([text.encode("utf-8", "surrogateescape") for text in texts], pa.binary())).to_pylist()
     return [None if number.startswith(NO_NUMBER) else number.decode() for number in plain]

@@ -1,4 +1,4 @@
-"""Tells times with a zone from times without one, which are read as UTC."""
+"""Counts times with and without a time zone; times without one are read as UTC."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ _ZONED = r"(\d:\d\d.*([Zz]|UTC|[+-]\d\d:?(\d\d)?)|^\d{9,19}(\.\d*)?)$"  # a zone
 
 @dataclasses.dataclass
 class Zones:
-    """How many times of day have a zone, as an epoch has, and how many have none."""
+    """The number of times of day with a zone, which epochs always have, and without one."""
 
     known: int = 0
     unknown: int = 0
 
     def add(self, values: pa.Array) -> None:
-        """Counts values; dates alone count for neither."""
+        """Counts values. Dates without a time count as neither."""
         distinct = pc.value_counts(values.drop_null().cast(pa.binary()))
         texts, counts = distinct.field("values"), distinct.field("counts").to_numpy(zero_copy_only=False)
         local, zoned = (
@@ -29,10 +29,10 @@ class Zones:
 
 
 def zones_told(sides: Mapping[str, Zones]) -> list[str]:
-    """Returns a line if some times that are compared have a zone and others have none.
+    """Returns a line if some of the compared times have a zone and others have none.
 
     Args:
-        sides: The times by what the line calls them.
+        sides: The counted times, by their name in the line.
     """
     local = [name for name, zones in sides.items() if zones.unknown]
     zoned = [name for name, zones in sides.items() if zones.known]

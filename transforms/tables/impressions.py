@@ -1,4 +1,4 @@
-"""Makes rows of lists of impressions, one for each item of a list."""
+"""Converts lists of impressions to rows, one for each item of a list."""
 
 import dataclasses
 import pathlib

@@ -1,4 +1,4 @@
-"""Joins a log with side tables by key, and by key and time, on DuckDB: tables and log may be larger than the memory."""
+"""Joins a log with side tables by key, or by key and time. DuckDB handles tables and logs larger than memory."""
 
 import contextlib
 import dataclasses
@@ -40,10 +40,10 @@ class Joined:
     Attributes:
         log: A glob of the joined Parquet files.
         columns: The columns that come from the tables.
-        rows: Number of rows written: all of the log but malformed ones.
-        unmatched: For each table, by its first file, the number of rows without a partner in it.
+        rows: Number of rows written: all well-formed rows of the log.
+        unmatched: The number of rows without a match in each table, by the table's first file.
         rejected: Number of malformed rows in all inputs.
-        told: What else is to be said of the join, as lines of text.
+        told: Further remarks on the join, as lines of text.
     """
 
     log: str
@@ -65,7 +65,7 @@ def join_tables(log: Sequence[str], join: Join, output: pathlib.Path, most_rows:
 
     Raises:
         InputError: a file cannot be read; a column is missing, or in the log already; a key has two rows; or no row of
-            the log has a partner.
+            the log has a match.
     """
     require("sql", "a join of tables")
     rows = text_files(log, join.columns, list(dict.fromkeys(key for table in join.tables for key in table.on)))
@@ -133,7 +133,7 @@ class _Side:
     """A side table.
 
     Args:
-        place: Its place among the tables.
+        place: The index of the table.
         table: Its settings.
         rows: The log.
     """
@@ -157,7 +157,7 @@ class _Side:
 
     @property
     def condition(self) -> str:
-        """The condition of the join."""
+        """The join condition in SQL."""
         equal = [f"log.c{place} = {self.name}.k{key}" for key, place in enumerate(self._places)]
         return " and ".join([*equal, *([f"log.{_MOMENT} > {self.name}.{_MOMENT}"] if self.table.time else [])])
 
@@ -165,7 +165,7 @@ class _Side:
         """Writes the table to the database, each key once.
 
         Raises:
-            InputError: the table has two rows of a key, and no rule for them.
+            InputError: the table has two rows of a key, and no setting for duplicates.
         """
         keys = self._keys
         fields = [(key, pa.binary()) for key in keys] + [
@@ -213,10 +213,10 @@ class _Side:
         )
 
     def stranger(self, database: "_Database", example: Sequence[bytes | None]) -> InputError:
-        """Returns the error of a table that has the key of no row of the log.
+        """Returns the error for a table whose keys match no row of the log.
 
         Args:
-            database: Has the table.
+            database: The database with the table.
             example: The values of a row of the log.
         """
         own = database.rows(f"select {', '.join(self._keys)} from {self.name} order by {_NUMBER} limit 1")
@@ -288,7 +288,7 @@ def _query(rows: TextFiles, sides: Sequence[_Side]) -> str:
 
 
 class _Database(contextlib.AbstractContextManager["_Database"]):
-    """A DuckDB on disk. An InputError of a stream is raised as itself."""
+    """A DuckDB database on disk. An InputError raised inside a stream is re-raised unchanged."""
 
     def __init__(self, folder: pathlib.Path):
         import duckdb  # lazy: of the extra sql
@@ -305,7 +305,7 @@ class _Database(contextlib.AbstractContextManager["_Database"]):
         self._mistake: InputError | None = None
 
     def stream(self, name: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
-        """Makes batches a table that can be read once."""
+        """Registers batches as a table that can be read once."""
         self._connection.register(name, pa.RecordBatchReader.from_batches(schema, self._noted(batches)))
 
     def _noted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

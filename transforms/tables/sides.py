@@ -1,4 +1,4 @@
-"""Files of any format that are read as text to be converted."""
+"""Files of any format, read as text for conversion."""
 
 from collections.abc import Sequence
 
@@ -15,8 +15,8 @@ def text_files(patterns: Sequence[str], columns: Sequence[str], keys: Sequence[s
 
     Args:
         patterns: Files and globs.
-        columns: The column names of files without a header; empty for files that name theirs.
-        keys: The columns whose values are compared: 123.0 is 123 there.
+        columns: The column names of files without a header; empty for files with a header.
+        keys: The columns whose values are compared. 123.0 equals 123 in these columns.
 
     Raises:
         InputError: a file cannot be read, `columns` is given for files that name theirs, or a key is missing.

@@ -18,9 +18,9 @@ def without_empty(words: tf.RaggedTensor) -> tf.RaggedTensor:
 
 
 def first_filled(texts: tf.Tensor, separator: str, most: int) -> tf.RaggedTensor:
-    """Splits texts, string [N], and returns the first `most` parts that are not empty, string [N, (parts)].
+    """Splits texts, string [N], and returns the first `most` non-empty parts, string [N, (parts)].
 
-    The further parts are never made: a part takes far more memory than its bytes in the text.
+    Further parts are not created, because a part takes far more memory than its bytes in the text.
     """
     # Without runs of separators, only the first of the parts can be empty. One character alone is left as it is, for
     # speed; several may overlap with the text around them, so that they are read from left to right, as a split does.
@@ -33,7 +33,7 @@ def first_filled(texts: tf.Tensor, separator: str, most: int) -> tf.RaggedTensor
 def last_parts(texts: tf.Tensor, separator: str, most: int) -> tf.RaggedTensor:
     """Splits texts, string [N], and returns the last `most` parts, in order, string [N, (parts)].
 
-    The former parts are never made: a part takes far more memory than its bytes in the text.
+    Earlier parts are not created, because a part takes far more memory than its bytes in the text.
     """
     # One character for each byte, because RE2 matches no bytes that are not UTF-8. A separator of several bytes becomes
     # one mark, from left to right as a split finds it. RE2 reads a pattern that ends the text from the end.

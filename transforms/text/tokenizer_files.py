@@ -102,7 +102,7 @@ def read_word_piece(folder: pathlib.Path) -> TokenizerFiles:
     whole = _read_whole(path, types, _WORD_PIECE)
     options = {name: whole["normalizer"].get(key) for name, key in _WORD_PIECE_OPTIONS.items()}
     given = {name: value for name, value in options.items() if value is not None}
-    return TokenizerFiles(path, _by_id(path, _all_ids(path, whole)), [], {**given, **config})
+    return TokenizerFiles(path, _by_id(path, _ids_with_added_tokens(path, whole)), [], {**given, **config})
 
 
 def read_byte_pairs(folder: pathlib.Path) -> TokenizerFiles:
@@ -125,7 +125,7 @@ def read_byte_pairs(folder: pathlib.Path) -> TokenizerFiles:
         path = merges_path = folder / WHOLE
         types: dict[str, str | None] = {"model": "BPE", "normalizer": None, "pre_tokenizer": "ByteLevel"}
         whole = _read_whole(path, types, _BYTE_PAIRS)
-        ids = _all_ids(path, whole)
+        ids = _ids_with_added_tokens(path, whole)
         vocabulary = _by_id(path, ids)
         config = {"add_prefix_space": whole["pre_tokenizer"].get("add_prefix_space", False), **config}
         merges = whole["model"].get("merges", [])
@@ -136,7 +136,7 @@ def read_byte_pairs(folder: pathlib.Path) -> TokenizerFiles:
 
 
 def _read_whole(path: pathlib.Path, types: dict[str, str | None], needed: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Reads tokenizer.json and checks the types of its sections (None: no such section) and the needed values."""
+    """Reads tokenizer.json, and checks the types of its sections (None: must be absent) and its required values."""
     whole = _read_json(path)
     for part, wanted in types.items():
         section = whole.get(part) or {}
@@ -152,8 +152,8 @@ def _read_whole(path: pathlib.Path, types: dict[str, str | None], needed: dict[s
     return whole
 
 
-def _all_ids(path: pathlib.Path, whole: dict[str, Any]) -> dict[str, int]:
-    """Returns the vocabulary of the model including its added tokens."""
+def _ids_with_added_tokens(path: pathlib.Path, whole: dict[str, Any]) -> dict[str, int]:
+    """Returns the ids of the model's vocabulary and of the added tokens. A token in both has its vocabulary id."""
     ids = whole["model"].get("vocab")
     if not isinstance(ids, dict) or not ids:
         raise InputError(f"{path}: has no model.vocab; {_FOLDER}")

@@ -1,4 +1,4 @@
-"""The values of derived columns in the transform graph, which training and serving run alike."""
+"""Computes derived columns in the transform graph, for training and serving alike."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,6 +1,7 @@
-"""The values of derived columns in checked rows, for the statistics of the training rows.
+"""Computes derived columns of checked rows, for the statistics of the training rows.
 
-Works on Arrow arrays and does not import TensorFlow. Packed rows and requests have the graph's values (`graph`).
+Works on Arrow arrays and does not import TensorFlow. For packed rows and requests, the graph computes the values (see
+`graph`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ from ctrpipe.transforms.log.weighted import LARGEST, weight_pattern
 
 
 def with_derived(rows: Mapping[str, pa.Array], columns: Sequence[str], spec: LogSpec) -> dict[str, pa.Array]:
-    """Returns columns of rows, derived ones computed.
+    """Returns the given columns of rows, and computes the derived ones.
 
     Args:
         rows: The sources of all columns, as the payload has them; see `sources_of`.
@@ -34,7 +35,7 @@ def with_derived(rows: Mapping[str, pa.Array], columns: Sequence[str], spec: Log
 
 
 def sources_of(columns: Sequence[str], spec: LogSpec) -> list[str]:
-    """Returns the columns of the log that columns are made of, each once."""
+    """Returns the log's columns that the given columns are computed from, each once."""
     made = (list(spec.derived[name].sources()) if name in spec.derived else [name] for name in columns)
     return list(dict.fromkeys(source for sources in made for source in sources))
 

@@ -56,7 +56,7 @@ class CategoricalTransform(VocabularyTransform[Categorical]):
         return tf.where(places[:, None] < 0, 0.0, vectors)
 
     def vocabulary(self, column: str, summary: LogSummary) -> pa.LargeBinaryArray:
-        """Returns the training rows' values, and after them the other keys of a table that is fine-tuned."""
+        """Returns the values of the training rows, followed by the other keys of a table that is fine-tuned."""
         values = super().vocabulary(column, summary)
         if self.feature.tuned is None:
             return values

@@ -41,7 +41,7 @@ class LearnedField(Generic[KindT]):
         feature: The feature of the field's column.
         size: Number of ids, the reserved ones included.
         vocabulary: Values of the column's vocabulary in the order of their ids, binary; None without a vocabulary.
-        numbers: What `Learned.numbers` has of the column; empty if nothing.
+        numbers: The column's entry in `Learned.numbers`; empty if there is none.
     """
 
     feature: KindT
@@ -113,7 +113,7 @@ class KindTransform(abc.ABC, Generic[KindT]):
     def former_rows(self, column: str, field: LearnedField[KindT], former: LearnedField[KindT]) -> Rows:
         """Returns the former local id of each local id of a field of the same kind; NONE if there is none.
 
-        Here for fields whose ids mean the same whatever the training rows are.
+        This default is for fields whose ids do not depend on the training rows.
         """
         alike = self.feature.meaning(column) == former.feature.meaning(column)
         return np.arange(field.size) if alike else np.full(field.size, NONE)

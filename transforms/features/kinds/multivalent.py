@@ -57,7 +57,9 @@ class MultivalentTransform(VocabularyTransform[Multivalent]):
     def _weighted_ids(
         self, column: str, values: tf.Tensor, limits: npt.NDArray[np.float64] | None, vocabularies: Vocabularies
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns `_ids` and the weights of the slots, [N, slots]: 0 for padding, 1 for MISSING before the pooling."""
+        """Returns `_ids` and the weight of each slot, [N, slots]: before the pooling, 0 for padding and 1 for
+        MISSING.
+        """
         split = self._split(values)
         names, weights = self._parted(split.flat_values)
         if limits is not None:
@@ -70,7 +72,9 @@ class MultivalentTransform(VocabularyTransform[Multivalent]):
         return ids, of_slots
 
     def _parted(self, elements: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the names and the weights of elements, [N]; an element without a readable weight has 1."""
+        """Splits elements into names and weights, [N] each. The weight is 1 for an element without a readable
+        weight.
+        """
         if self.feature.weights is None:
             return elements, tf.ones_like(elements, tf.float32)
         pattern = weight_pattern(self.feature.weights)

@@ -114,10 +114,10 @@ class NumericTransform(KindTransform[Numeric]):
 
 
 def hook_transform(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
-    """Returns the transform of an installed package, tried on a few numbers as part of a graph.
+    """Returns the transform of an installed package, after a trial on a few numbers in a graph.
 
     Raises:
-        InputError: it is not installed, fails, or returns something else than a finite number for each number.
+        InputError: the transform is not installed, fails, or does not return a finite number for each number.
     """
     transform: Callable[[tf.Tensor], tf.Tensor] = hooks.load("transforms", name)
     with tf.init_scope(), hooks.failures("transforms", name):
@@ -142,10 +142,10 @@ def known_numbers(columns: list[tf.Tensor], missing: Sequence[float]) -> list[tf
 
 
 def clip(columns: list[tf.Tensor], limits: Sequence[npt.NDArray[np.float64]]) -> list[tf.Tensor]:
-    """Clips columns, [N] or [N, length] all, to their limits.
+    """Clips each column, [N] or [N, length], to its limits.
 
-    A model has seen no such number: 1e30 outweighs the rest of its row, and infinity makes the answer NaN. A missing
-    number, which is NaN, stays missing.
+    A number beyond the training rows would harm a prediction: 1e30 outweighs the rest of its row, and infinity makes
+    the result NaN. A missing number, which is NaN, stays missing.
     """
     values = tf.stack(columns, axis=1)
     shape = [len(columns)] + [1] * (len(values.shape) - 2)
@@ -180,7 +180,7 @@ def quantile_bucket(values: tf.Tensor, boundaries: tf.Tensor) -> tf.Tensor:
 
 
 def _places(values: tf.Tensor, sorted_numbers: tf.Tensor, side: str) -> tf.Tensor:
-    """Returns the place of each value, [N, C], among its column's sorted numbers, float64 [C, B]. int64 [C, N]."""
+    """Returns the index of each value, [N, C], among its column's sorted numbers, float64 [C, B]. int64 [C, N]."""
     wide = tf.transpose(tf.cast(values, tf.float64))
     return tf.searchsorted(sorted_numbers, wide, side, out_type=tf.int64)
 

@@ -49,7 +49,7 @@ class SequenceTransform(VocabularyTransform[ItemSequence]):
     def _ids_of_several(
         self, column: str, values: tf.Tensor, kept: tf.RaggedTensor, vocabularies: Vocabularies
     ) -> tf.Tensor:
-        """Returns the ids of items of several values, [N, max_length * values]; an item without one has the missing
+        """Returns the ids of items that hold several values, [N, max_length * values]. An empty item has the missing
         id.
         """
         length, most = self.feature.max_length, self.feature.item_values(column)
@@ -67,7 +67,7 @@ class SequenceTransform(VocabularyTransform[ItemSequence]):
         return tf.reshape(ids, [-1, length * most])
 
     def _owner(self, owner: str) -> "CategoricalTransform | SequenceTransform":
-        """Returns the transform of the column whose vocabulary the values are in."""
+        """Returns the transform of the column whose vocabulary contains the values."""
         shared = self.spec.feature_by_column[owner]
         return _LENDERS[shared.kind](shared, self.spec)
 

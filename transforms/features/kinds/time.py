@@ -19,7 +19,7 @@ from ctrpipe.transforms.features.kinds.kind import (
 from ctrpipe.transforms.features.slots import FieldSlots
 from ctrpipe.transforms.features.vocabularies import Vocabularies
 from ctrpipe.transforms.log.kinds.time import TIME_PARTS, Time
-from ctrpipe.transforms.log.times import said_parts, time_pattern, time_rules, zone_offsets
+from ctrpipe.transforms.log.times import parts_of, time_pattern, time_rules, zone_offsets
 
 _DAY_MINUTES = 24 * 60
 _DAYS_TO_1970 = 719_468  # days from 0000-03-01 to 1970-01-01
@@ -50,7 +50,7 @@ def time_ids(values: tf.Tensor, feature: Time, dates: bool = False) -> tf.Tensor
 
 
 def _time_ids(values: tf.Tensor, feature: Time, dates: bool) -> tf.Tensor:
-    names = said_parts(feature.format, dates)
+    names = parts_of(feature.format, dates)
     is_time = tf.strings.regex_full_match(values, time_pattern(feature.format, dates))
     text = tf.where(is_time, values, "," * (len(names) - 1))
     for rule in time_rules(feature.format, dates):

@@ -17,7 +17,7 @@ from ctrpipe.transforms.log.kinds.vector import Vector
 
 @dataclasses.dataclass(frozen=True)
 class VectorTransform(KindTransform[Vector]):
-    """The transform of vectors. A vector with an element that is NaN is missing."""
+    """The transform of vectors. A vector with a NaN element is missing."""
 
     def plain(self, columns: list[tf.Tensor]) -> list[tf.Tensor]:
         return columns
@@ -50,9 +50,9 @@ class VectorTransform(KindTransform[Vector]):
 
 
 def unit_vectors(vectors: tf.Tensor) -> tf.Tensor:
-    """Returns vectors [N, length], each scaled to length 1; the vector 0 stays 0. float32 [N, length].
+    """Scales vectors [N, length] to length 1; a zero vector stays zero. float32 [N, length].
 
-    In float64, the square of no float32 number overflows.
+    Computes in float64, in which no square of a float32 number overflows.
     """
     wide = tf.cast(vectors, tf.float64)
     length = tf.sqrt(tf.reduce_sum(wide * wide, axis=1, keepdims=True))

@@ -14,10 +14,10 @@ BETWEEN = "\x1f"  # the unit separator of ASCII, which values do not have: no tw
 
 
 class Cross(Derived):
-    """The combination of the values of several columns, as one category: what a model without interactions cannot see.
+    """The combination of several columns' values as one category, for interactions that a linear model cannot see.
 
-    A row in which one of the values is missing has none. The feature that reads it has all settings of
-    `kind: categorical`, such as `transform: hash`.
+    If one of the values is missing, the combination is missing. The feature that reads it has all settings of `kind:
+    categorical`, such as `transform: hash`.
 
     Example:
         derived: {site_ad: {kind: cross, of: [site, ad]}}

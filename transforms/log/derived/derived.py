@@ -1,4 +1,6 @@
-"""The base class of derived columns: columns that are computed from others of the same row, in the served graph too."""
+"""The base class of derived columns, which are computed from other columns of the same row, also in the served
+graph.
+"""
 
 import abc
 from collections.abc import Iterator, Mapping
@@ -14,22 +16,22 @@ Source = Numeric | Categorical | Multivalent  # how a column is read that derive
 
 
 class Derived(Section, abc.ABC):
-    """A derived column. Requests and logs hold the columns it is made of, its sources."""
+    """A derived column. Logs and requests hold its sources: the columns that it is computed from."""
 
     makes: ClassVar[tuple[str, ...]]
     """The kinds of features that its values can be."""
 
     @property
     def aligned(self) -> tuple[str, ...]:
-        """The columns whose lists have the same length; the last one has numbers. () if there are none."""
+        """The source columns whose lists must have equal lengths; the last one holds numbers. () if there are none."""
         return ()
 
     @abc.abstractmethod
     def sources(self) -> dict[str, Source]:
-        """Returns the columns it is made of, each with how it is read if it is no feature itself."""
+        """Maps each source column to its kind for reading, which applies if it is not a feature itself."""
 
     def faults(self, features: Mapping[str, Kind]) -> Iterator[str]:
-        """Yields why it cannot be made of its sources as features read them.
+        """Yields the reasons why the column cannot be computed from its sources as they are read.
 
         Args:
             features: How each source is read.
@@ -39,7 +41,7 @@ class Derived(Section, abc.ABC):
                 yield f"{name} is of kind {kind_of(features[name])}, no number"
 
     def does_not_fit(self, column: str, feature: Any) -> str:
-        """Returns why a feature cannot read its values; "" if it can."""
+        """Returns why a feature cannot read the column; "" if it can."""
         if feature.kind not in self.makes:
             return f"{column} is of kind {feature.kind}; its values need kind {' or '.join(self.makes)}"
         return ""

@@ -12,9 +12,9 @@ from ctrpipe.transforms.log.kinds.numeric import Numeric
 class Expression(Derived):
     """A number computed from the numbers of a row.
 
-    It is computed in double precision. A missing number makes the result missing, and so do a division by 0, the
-    logarithm or root of a number that has none, and a result beyond 32-bit floats; `if_missing(x, y)` is y where x is
-    missing. The feature that reads it has all settings of `kind: numeric`.
+    It is computed in double precision. The result is missing if an operand is missing, after a division by 0, for the
+    logarithm or root of a number outside its domain, and beyond the range of 32-bit floats; `if_missing(x, y)` is y if
+    x is missing. The feature that reads it has all settings of `kind: numeric`.
 
     Example:
         derived:

@@ -1,7 +1,7 @@
-"""Formulas of numbers: a small part of Python's expressions, parsed by Python and never run by it.
+"""Arithmetic formulas: a subset of Python's expressions, parsed with `ast` and never executed as Python.
 
-Statistics are computed with NumPy, packed rows and requests with TensorFlow: both supply the same operations, on
-float64. Every operation on a missing number, NaN, is missing.
+NumPy computes the statistics, TensorFlow the packed rows and requests. Both provide the same operations, on float64. An
+operation with a missing operand (NaN) gives a missing result.
 """
 
 import ast
@@ -34,8 +34,8 @@ class Operations(Protocol):
     """The operations of a formula, on float64 [N] or numbers. `where` chooses by a condition."""
 
     def apply(self, name: str, *values: Any) -> Any:
-        """Returns an operation's result: add, subtract, multiply, divide, power, minimum, maximum, negative, or one of
-        the functions of one argument but `is_missing`.
+        """Returns the result of an operation: add, subtract, multiply, divide, power, minimum, maximum, negative, or a
+        function of one argument except `is_missing`.
         """
 
     def where(self, condition: Any, first: Any, second: Any) -> Any: ...
@@ -61,7 +61,7 @@ def parse(text: str) -> Formula:
     """Returns a formula.
 
     Raises:
-        ValueError: the text is no formula, uses something else than FUNCTIONS and numbers, or names no column.
+        ValueError: the text is not a formula of FUNCTIONS, numbers and columns, or names no column.
     """
     try:
         root = ast.parse(text.strip(), mode="eval").body
@@ -129,12 +129,12 @@ def _named(arguments: list[ast.expr], text: str) -> str:
 
 
 def evaluate(formula: Formula, columns: Mapping[str, Any], operations: Operations) -> Any:
-    """Returns a formula's values, float64 [N]; NaN or infinite where there is none.
+    """Returns a formula's values, float64 [N]; NaN or infinite where the result is undefined.
 
     Args:
         formula: The formula.
         columns: Its columns, float64 [N].
-        operations: Those of the columns' type.
+        operations: The operations for the columns' array type.
     """
     return _value(formula.root, columns, operations)
 
@@ -181,7 +181,9 @@ def _called(name: str, values: list[Any], operations: Operations) -> Any:
 
 
 def _known(result: Any, values: Any, operations: Operations) -> Any:
-    """Returns a result, missing where a value is: 1 ** x is 1 for every x, and libraries differ in their minimum."""
+    """Returns the result, NaN where an operand is NaN: 1 ** NaN is 1, and libraries differ in their minimum with
+    NaN.
+    """
     for value in values:
         if not isinstance(value, float):
             result = operations.where(operations.is_missing(value), float("nan"), result)
@@ -189,7 +191,7 @@ def _known(result: Any, values: Any, operations: Operations) -> Any:
 
 
 class NumpyOperations:
-    """The operations on arrays of NumPy."""
+    """The operations on NumPy arrays."""
 
     def apply(self, name: str, *values: Any) -> Any:
         return getattr(np, name)(*values)

@@ -12,10 +12,10 @@ from ctrpipe.transforms.log.kinds.multivalent import Multivalent
 
 
 class Lookup(Derived):
-    """The number that a map of the row has for the value of another column: how much this user likes this category.
+    """The number that the row's map holds for the value of another column, such as a user's affinity to a category.
 
-    The map is a column of maps in Parquet, of objects in JSON, or of text such as `sports:0.5|news:0.1`. A row whose
-    map does not have the value has no number. The feature that reads it has all settings of `kind: numeric`.
+    The map is a column of maps in Parquet, of objects in JSON, or of text such as `sports:0.5|news:0.1`. The number is
+    missing if the map lacks the value. The feature that reads it has all settings of `kind: numeric`.
 
     Example:
         derived: {affinity: {kind: lookup, key: category, map: affinities}}

@@ -13,9 +13,9 @@ BEFORE = ":"  # what stands between a value and its weight
 
 
 class WeightedLists(Derived):
-    """A list of values whose weights are in a list of another column: `a|b` and `0.5|0.1` are `a:0.5|b:0.1`.
+    """A list of values with weights from a list in another column: `a|b` and `0.5|0.1` become `a:0.5|b:0.1`.
 
-    A row whose two lists have another length, or whose weight is no finite number, is malformed. In a request, a value
+    A row is malformed if its two lists differ in length, or if a weight is not a finite number. In a request, a value
     without a weight has the weight 1. The feature that reads it is of `kind: multivalent` with `weights: ":"` and the
     same `separator`.
 
@@ -45,7 +45,7 @@ class WeightedLists(Derived):
 
     @property
     def aligned(self) -> tuple[str, str]:
-        """The columns whose lists have the same length; the second one has numbers."""
+        """The source columns whose lists must have equal lengths; the second one holds numbers."""
         return (self.values, self.weights)
 
     def sources(self) -> dict[str, Source]:

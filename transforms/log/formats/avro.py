@@ -1,4 +1,4 @@
-"""Avro's object container files: a piece is a block, which a mark of the file ends.
+"""Avro's object container files. A piece is a block; the file's sync marker ends it.
 
 References:
     Apache Avro specification, "Object Container Files".
@@ -92,7 +92,7 @@ class _Blocks(Pieces):
         """Returns the positions of the blocks and of the end, and the number of records of each block.
 
         Raises:
-            InputError: a block is not whole.
+            InputError: a block is incomplete.
         """
         source, mark = self._source, self._header[-_MARK_BYTES:]
         end = source.seek(0, io.SEEK_END)
@@ -131,7 +131,7 @@ class _Blocks(Pieces):
 
 
 def _long(source: IO[bytes]) -> int:
-    """Reads a number as Avro writes it: seven bits a byte, the lowest first, the sign in the lowest bit.
+    """Reads a zigzag variable-length integer: seven bits per byte, lowest first.
 
     Raises:
         EOFError: the bytes end inside the number.
@@ -148,13 +148,13 @@ def _long(source: IO[bytes]) -> int:
 
 
 class Types:
-    """Arrow's types for the types of an Avro schema, and the functions that make Arrow's values of fastavro's."""
+    """Maps the types of an Avro schema to Arrow types, and fastavro's values to Arrow's."""
 
     def __init__(self) -> None:
         self._named: dict[str, tuple[pa.DataType, _Value | None]] = {}
 
     def of(self, schema: Any) -> tuple[pa.DataType, _Value | None]:
-        """Returns the type, and the function for its values; None if they are Arrow's already."""
+        """Returns the Arrow type, and the conversion of its values; None if they need none."""
         if isinstance(schema, str):
             return (_PLAIN[schema], None) if schema in _PLAIN else self._named.get(schema, _AS_JSON)
         if isinstance(schema, list):

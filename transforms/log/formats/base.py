@@ -1,4 +1,4 @@
-"""What every format of a log's files provides."""
+"""The interface of a log file format."""
 
 import abc
 import collections
@@ -16,15 +16,15 @@ from ctrpipe.transforms.log.spec import LogSpec
 
 
 class Format(abc.ABC):
-    """Cuts the files of one format into ranges, and reads ranges as rows whose values are not checked yet.
+    """Cuts the files of one format into ranges, and reads ranges as rows with unchecked values.
 
     Args:
         spec: The description of the log.
-        columns: The columns to read, without those of folder names.
+        columns: The columns to read from the files, without those in folder names.
         labels: Whether the files must have the labels and the weight.
 
     Attributes:
-        mixture: What the rows that were read have in columns of categories, of a format whose columns have no types.
+        mixture: The numbers and texts seen in columns of categories, for a format without column types.
     """
 
     def __init__(self, spec: LogSpec, columns: Sequence[str], labels: bool):
@@ -35,7 +35,7 @@ class Format(abc.ABC):
 
     @abc.abstractmethod
     def whole(self, path: str) -> list[Range]:
-        """Returns the ranges of a file for one process, in order, each with the number of its first line.
+        """Returns the ranges of a file for one process, in order. Each has the number of its first line.
 
         Raises:
             InputError: the file is empty or unreadable, or lacks a column.
@@ -54,15 +54,15 @@ class Format(abc.ABC):
         """Yields the rows of a range, in order.
 
         Raises:
-            InputError: the file is empty, truncated or unreadable, or is not the one that was cut into ranges.
+            InputError: the file is empty, truncated or unreadable, or differs from the file that was cut into ranges.
         """
 
     def types(self, path: str) -> dict[str, pa.DataType]:
-        """Returns the types of the columns of a file that `whole` has seen; empty for a format without types."""
+        """Returns the column types of a file that `whole` or `ranges` has opened; empty for a format without types."""
         return {}
 
     def texts(self, path: str, name: str) -> Iterator[pa.Array]:
-        """Yields the values of a column of texts, of a file that states types, without the lists that they are in."""
+        """Yields the values of a text column of a typed file; the elements if they are in lists."""
         raise NotImplementedError
 
     @classmethod
@@ -96,7 +96,7 @@ def check_names(path: str, names: Sequence[str], wanted: Sequence[str]) -> None:
 
 
 def _other_delimiter(names: Sequence[str], wanted: Sequence[str]) -> str:
-    """Returns which delimiter a header of one name seems to have, for a message; "" if none makes the columns of it."""
+    """Returns a hint at another delimiter for a header with a single name; "" if no delimiter gives the columns."""
     if len(names) != 1:
         return ""
     parted = {sign: {name.strip(' "') for name in names[0].split(sign)} for sign in ("\t", ";", ",", "|")}

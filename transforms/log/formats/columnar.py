@@ -1,4 +1,4 @@
-"""The formats of typed columns: a file is a sequence of pieces; each piece is read as Arrow record batches."""
+"""Columnar formats with types. A file consists of pieces; each piece is read as Arrow record batches."""
 
 import abc
 import contextlib
@@ -28,7 +28,7 @@ _NOT_JOINED = "not the joined log that data.join makes; make the same join by `c
 
 
 class Pieces(abc.ABC):
-    """An open file of columns, in pieces that can be read independently.
+    """An open columnar file, in pieces that can be read independently.
 
     Attributes:
         schema: The columns of the file.
@@ -46,14 +46,12 @@ class Pieces(abc.ABC):
 
         Args:
             first, stop: The pieces.
-            columns: The columns, and fields of columns as in `nested`, that are used; a batch may have others.
+            columns: The columns, or fields of columns (see `nested`), to read. A batch may contain others.
         """
 
 
 class Columnar(Format):
-    """Reads typed columns: a line is a row. Lists become one value with separators, and numbers of columns that are not
-    numeric their text.
-    """
+    """Reads columnar files. Lists become one text with separators; numbers of non-numeric columns become text."""
 
     name: ClassVar[str]
     """The name of the format, for messages."""
@@ -75,7 +73,7 @@ class Columnar(Format):
         """Opens a file.
 
         Raises:
-            InputError: here or in the block: the file cannot be read.
+            InputError: the file cannot be read. May also be raised in the block.
         """
 
     def whole(self, path: str) -> list[Range]:
@@ -149,9 +147,9 @@ class Columnar(Format):
 
 
 def first_columns(kind: type[Columnar], path: str, rows: int) -> dict[str, Callable[[], pa.Array]]:
-    """Returns the columns of the first rows of a file, with the fields of structs in place of these, by name.
+    """Returns the columns of a file's first rows by name, with the fields of structs in place of the structs.
 
-    A function returns each column, as one column may have a type without a value per row.
+    Each column is returned by a function, which fails alone if the column's type is not supported.
 
     Raises:
         InputError: the file cannot be read.

@@ -8,7 +8,7 @@ from ctrpipe.transforms.log.lines import Lines, whole_records
 
 
 class Csv(Delimited):
-    """Reads CSV. With `data.quoted_line_breaks` a file is one range, because a line break may be part of a value."""
+    """Reads CSV. With `data.quoted_line_breaks`, a file is one range, because a value may contain a line break."""
 
     quoted = True
 

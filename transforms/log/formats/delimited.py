@@ -1,4 +1,4 @@
-"""Delimited text: a line has one value a column, with a delimiter between two of them."""
+"""Delimited text: the values of a line are separated by a delimiter."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
@@ -60,13 +60,13 @@ class Delimited(TextFormat):
         return names, mark
 
     def _check_listed(self, path: str, names: Sequence[str]) -> None:
-        """Raises InputError if a file without a header lacks a column: its rows have those of data.columns."""
+        """Raises InputError if a file without a header lacks a column. Its columns are those of data.columns."""
         if absent := [name for name in self._columns if name not in names]:
             listed = excerpt(", ".join(names))
             raise InputError(f"{path}: its rows lack {absent[0]}; they have {listed}{did_you_mean(absent[0], names)}")
 
     def _check_is_table(self, path: str, first: bytes) -> None:
-        """Raises InputError if a file is JSON: its first line begins so, and is neither a header nor a row."""
+        """Raises InputError if a file is JSON: its first line begins as JSON, and is neither a header nor a row."""
         is_array = is_json_array(first)
         if not (is_array or is_json_lines(first) or is_json_over_lines(first)):
             return
@@ -146,7 +146,7 @@ class Delimited(TextFormat):
         return {name: self._notation.values(values) for name, values in columns.items()}, wrong
 
     def _of_one_byte(self, text: bytes) -> tuple[bytes, bytes]:
-        """Returns a text with a delimiter of one byte, as Arrow needs it, and that delimiter."""
+        """Returns the text with a one-byte delimiter, which Arrow requires, and that delimiter."""
         one_byte = single_byte(text, self._delimiter)
         return (text if one_byte == self._delimiter else text.replace(self._delimiter, one_byte)), one_byte
 

@@ -1,4 +1,4 @@
-"""A reader of an installed package (docs/hooks.md): its failures and wrong results are one line each."""
+"""Runs a reader of an installed package (docs/hooks.md). Reports failures and wrong results as one-line errors."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,14 +14,14 @@ from ctrpipe.transforms.log.values import is_list
 
 
 class OfPackage(Format):
-    """Reads files by a reader of an installed package, and checks what it returns.
+    """Reads files with a reader of an installed package, and checks its results.
 
     Args:
         name: The name of the reader.
         spec, columns, labels: See Format.
 
     Raises:
-        InputError: the reader is not installed, cannot be created, or is no Format.
+        InputError: the reader is not installed, cannot be created, or is not a Format.
     """
 
     def __init__(self, name: str, spec: LogSpec, columns: Sequence[str], labels: bool):
@@ -62,7 +62,7 @@ class OfPackage(Format):
         return parts
 
     def _check(self, path: str, batch: RawBatch) -> None:
-        """Raises InputError if a batch is not what RawBatch describes."""
+        """Raises InputError if a batch does not meet the description of RawBatch."""
         if not isinstance(batch, RawBatch):
             raise self._wrong(path, f"{type(batch).__name__}, no RawBatch")
         numeric, lists = self._spec.numeric_columns, self._spec.vector_lengths

@@ -1,4 +1,4 @@
-"""A JSON array of objects, on one line or on several. The line of a row is the one in which its object begins."""
+"""A JSON array of objects, on one or several lines. A row's line number is the line in which its object begins."""
 
 import contextlib
 import dataclasses
@@ -28,11 +28,11 @@ _IS_SIGN = np.isin(np.arange(256), list(b'"{}[],'))
 
 
 class _NoOneArrayError(Exception):
-    """The text is not the inside of one array. Its arguments: what is wrong, and how many lines further on."""
+    """The text is not the inside of one array. The arguments are the problem, and its line relative to the text."""
 
 
 class JsonArray(JsonText):
-    """Reads an array of objects. A plain file of UTF-8 is looked through once, and cut between objects."""
+    """Reads an array of objects. An uncompressed UTF-8 file is scanned once, and cut between objects."""
 
     def _head(self, path: str, first: bytes) -> tuple[Sequence[str], bytes]:
         if not first:
@@ -94,7 +94,7 @@ class JsonArray(JsonText):
 
 
 def first_objects(path: str, text: bytes) -> list[bytes]:
-    """Returns the whole objects in the first bytes of an array, each without line breaks.
+    """Returns the complete objects in the first bytes of an array, each without line breaks.
 
     Args:
         path: The file, for messages.
@@ -114,7 +114,7 @@ def first_objects(path: str, text: bytes) -> list[bytes]:
 
 @contextlib.contextmanager
 def _errors_of(path: str, first_line: int) -> Iterator[None]:
-    """Converts _NoOneArrayError to InputError, given the line that the text begins with."""
+    """Converts _NoOneArrayError to InputError. `first_line` is the line number at which the text begins."""
     try:
         yield
     except _NoOneArrayError as error:
@@ -135,10 +135,10 @@ def _blocks(file: IO[bytes], length: int | None) -> Iterator[bytes]:
 
 
 def _without_end(path: str, blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yields blocks without the bracket that closes the array.
+    """Yields blocks without the closing bracket of the array.
 
     Raises:
-        InputError: there is none.
+        InputError: there is no closing bracket.
     """
     held = b""
     for block in blocks:
@@ -155,11 +155,11 @@ def _without_end(path: str, blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 @dataclasses.dataclass(frozen=True)
 class _Objects:
-    """Some adjacent elements of an array.
+    """Consecutive elements of an array.
 
     Attributes:
         texts: Each element, without line breaks.
-        lines: The line in which each begins, from 0.
+        lines: The line in which each element begins, from 0.
         breaks: The number of line breaks up to the next element.
         size: The number of bytes up to the next element.
     """
@@ -171,7 +171,7 @@ class _Objects:
 
 
 def _objects(blocks: Iterator[bytes]) -> Iterator[_Objects]:
-    """Yields the elements of an array, given what is between its brackets.
+    """Yields the elements of an array, given the text between its brackets.
 
     Raises:
         _NoOneArrayError: the array ends before the last block, or an element does not end.
@@ -197,7 +197,7 @@ def _objects(blocks: Iterator[bytes]) -> Iterator[_Objects]:
 
 
 def _cut(text: bytes, ends: list[int]) -> _Objects:
-    """Returns the elements that end at some positions; a comma at an end belongs to none of them."""
+    """Returns the elements that end at the given positions, without the commas."""
     starts = [0, *(end + 1 for end in ends[:-1])]
     pieces = [text[start:end] for start, end in zip(starts, ends, strict=True)]
     breaks = np.array([piece.count(b"\n") for piece in pieces])
@@ -208,15 +208,15 @@ def _cut(text: bytes, ends: list[int]) -> _Objects:
 
 
 def _blank_lines(piece: bytes) -> int:
-    """Returns the number of line breaks before the first sign that is not blank."""
+    """Returns the number of line breaks before the first non-blank character."""
     return piece.count(b"\n", 0, len(piece) - len(piece.lstrip()))
 
 
 def _commas(text: bytes, lines: int) -> tuple[np.ndarray, bool]:
-    """Returns the positions of the commas between elements, and whether the last one does not end.
+    """Returns the positions of the commas between elements, and whether the last element is incomplete.
 
     Args:
-        text: Begins with an element, or the blanks before it.
+        text: The text, which begins with an element or the blanks before it.
         lines: The number of lines before the text.
 
     Raises:

@@ -29,7 +29,7 @@ from ctrpipe.transforms.log.written import Written
 
 
 class JsonText(TextFormat):
-    """Reads JSON objects. A file does not list its columns: any object may lack a key."""
+    """Reads JSON objects. The columns of a file are unknown in advance: any object may lack a key."""
 
     has_escapes = True  # an escape may be half of a surrogate pair
 
@@ -81,7 +81,7 @@ class JsonLines(JsonText):
 
 
 class _Number(str):
-    """A number, as the file has it."""
+    """A number with the digits of the file."""
 
 
 class _Float(_Number):
@@ -106,20 +106,20 @@ def parse_objects(
 ) -> tuple[dict[str, pa.Array], dict[int, str]]:
     """Returns the columns of well-formed lines, and the reasons why the other lines are malformed, by index.
 
-    Columns are binary, null where a value is absent or "". Whole numbers and those of numeric columns keep the
-    digits of the file: an id of twenty digits is exact. true and false become 1 and 0.
+    Columns are binary, null where a value is absent or "". Whole numbers, and numbers of numeric columns, keep the
+    digits of the file, so a twenty-digit id is exact. true and false become 1 and 0.
 
     Args:
         lines: The lines, valid UTF-8.
         columns: The keys to read, and fields of nested objects, such as `ad.campaign`.
         separators: Maps each column that may hold a list to the separator of its elements in the result.
-        ordered: The columns in which a missing element of a list keeps its place, as an empty value.
+        ordered: The columns whose lists keep a missing element as an empty value.
         numeric: The columns of numbers.
-        whole: The columns in which a number with an exponent or decimals must be exact if it is whole.
-        weights: Maps each column of elements with weights, which an object may hold, to the separator between both.
+        whole: The columns in which a whole number with an exponent or decimals must be exact.
+        weights: Maps each column of weighted elements, which may be an object, to the separator of element and weight.
         within: Maps each column of lists of lists to the separator of the inner ones.
-        forms: How the texts of columns of numbers are written. JSON's own numbers become such texts.
-        numbers: Gets the first of the rows of each column that has a number, or a list with one.
+        forms: The written form of numeric columns. JSON numbers are converted to this form.
+        numbers: Gets, by column, the first row with a number or with a list that contains one.
     """
     rows: list[list[bytes | None]] = []
     noted = {} if numbers is None else numbers
@@ -173,7 +173,7 @@ def _nested(values: dict[str, Any], name: str) -> Any:
 
 
 def _plain(value: Any, name: str, exact: bool) -> Any:
-    """Returns a number, or a list with its numbers, as the text that the same number of Parquet has."""
+    """Converts numbers, also within lists, to the text that the same number has in Parquet."""
     if isinstance(value, list):
         return [_plain(each, name, exact) if isinstance(each, _Float | list) else each for each in value]
     number = float(value)
@@ -183,7 +183,7 @@ def _plain(value: Any, name: str, exact: bool) -> Any:
 
 
 def _inner(element: Any, name: str, within: str) -> Any:
-    """Returns a list in a list as one text."""
+    """Joins a nested list to one text; returns other elements unchanged."""
     if not isinstance(element, list):
         return element
     joined = _as_bytes(element, name, within)

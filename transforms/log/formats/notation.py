@@ -1,7 +1,7 @@
-"""Two habits of delimited text that Arrow does not read: backslashes before signs, and blanks around values.
+"""Two notations of delimited text that Arrow does not read: backslash escapes, and blanks around values.
 
-A text is rewritten before Arrow parses it: a sign with a backslash becomes a placeholder, which is the sign again in
-the parsed values. The placeholders are noncharacters of Unicode, which no text should have.
+A text is rewritten before Arrow parses it. An escaped character becomes a placeholder, which is replaced in the parsed
+values. The placeholders are Unicode noncharacters, which texts should not contain.
 """
 
 import functools
@@ -22,10 +22,10 @@ class Notation:
     """How a delimited text writes its values.
 
     Args:
-        delimiter: What separates the values.
+        delimiter: The delimiter of the values.
         quoted: Whether values may be quoted.
-        escapes: Whether a backslash takes the sign after it literally (`data.escape`).
-        trims: Whether blanks around values are no part of them (`data.trim_spaces`).
+        escapes: Whether a backslash escapes the next character (`data.escape`).
+        trims: Whether blanks around values are removed (`data.trim_spaces`).
     """
 
     def __init__(self, delimiter: bytes, quoted: bool, escapes: bool, trims: bool):
@@ -37,10 +37,10 @@ class Notation:
         return ["", _NULL.decode()] if self._escapes else [""]
 
     def prepared(self, text: bytes) -> bytes:
-        """Returns whole lines as Arrow reads them. The line breaks stay.
+        """Rewrites whole lines for Arrow. The number of lines is unchanged.
 
         Raises:
-            InputError: the text has a placeholder already.
+            InputError: the text contains a placeholder.
         """
         if self._escapes and b"\\" in text:
             if any(sign in text for sign in (_BACKSLASH, _QUOTE, _DELIMITER)):
@@ -60,7 +60,7 @@ class Notation:
         )
 
     def written(self, line: bytes) -> bytes:
-        """Returns a prepared line as the file has it, but for blanks around values."""
+        """Returns the original of a prepared line, without the blanks around values."""
         if not self._escapes or _NONCHARACTERS not in line:
             return line
         line = line.replace(_BACKSLASH, b"\\\\").replace(_QUOTE, b'\\"')
@@ -88,10 +88,10 @@ class Notation:
 
 @functools.cache
 def _patterns(delimiter: bytes) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
-    """Returns two patterns of the text that is trimmed.
+    """Returns two patterns for trimming a text.
 
-    The first pattern matches blanks at a delimiter or at an end of a line, and keeps its group. The second one, for
-    lines with quotes, matches a value and the text before it; its groups are the delimiter and the value.
+    The first pattern matches blanks beside a delimiter or at an end of a line; its group is kept. The second pattern,
+    for lines with quotes, matches a value and the text before it; its groups are the delimiter and the value.
     """
     d = re.escape(delimiter)
     blanks = re.compile(rb"(?m: *(%b) *|^ +()| +()(?=\r?$))" % d)

@@ -1,4 +1,4 @@
-"""ORC, as Hive writes it: a piece is a stripe."""
+"""ORC. A piece is a stripe."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -38,7 +38,9 @@ class _Stripes(Pieces):
         self.sizes = [size // len(stripes)] * len(stripes)
 
     def _rows_of(self, stripe: int) -> int:
-        """Returns the number of rows of a stripe, which the file does not state: a column of plain values has it."""
+        """Returns the number of rows of a stripe. The file does not state it; a column of plain values is read to count
+        them.
+        """
         plain = [field.name for field in self.schema if not pa.types.is_nested(field.type)]
         rows: int = self._file.read_stripe(stripe, columns=plain[:1] or None).num_rows
         return rows

@@ -1,7 +1,7 @@
-"""The formats by name, and the format of a file.
+"""The formats by name, and the detection of a file's format.
 
-A new format is a file of this folder, with a class that FORMATS names, and a value of `data.format`. Two properties of
-LogSpec, `line_or_row` and `separator`, also depend on the format, and transforms/log/sample.py guesses it for `init`.
+A new format is a file in this folder, a class in FORMATS, and a value of `data.format`. Two properties of LogSpec,
+`line_or_row` and `separator`, also depend on the format, and transforms/log/sample.py detects it for `init`.
 """
 
 from collections.abc import Sequence
@@ -39,11 +39,11 @@ FORMATS: dict[str, type[Format]] = {
 def format_of(path: str, spec: LogSpec, columns: Sequence[str], labels: bool) -> Format:
     """Returns the format of a file: the configured one, unless its first bytes show another.
 
-    A file of columns names its columns, and may be read with the description of any log: the files of `ctrpipe prepare
-    requests` are always Parquet. JSON arrays and JSON lines may be read with each other's description, too.
+    A columnar file states its columns, so it can be read with the description of any log: the files of `ctrpipe prepare
+    requests` are always Parquet. JSON arrays and JSON lines can also be read with each other's description.
 
     Args:
-        path: The file. If it cannot be read, the format that is returned reports the error.
+        path: The file. If it cannot be read, the returned format reports the error.
         spec: The description of the log.
         columns: See Format.
         labels: See Format.
@@ -62,7 +62,7 @@ def format_of(path: str, spec: LogSpec, columns: Sequence[str], labels: bool) ->
 
 
 def columnar_of(head: bytes) -> type[Columnar] | None:
-    """Returns the format of columns that a file's first bytes show; None for a text."""
+    """Returns the columnar format that a file's first bytes show; None for text."""
     name = binary_format(head)
     return next((kind for kind in _COLUMNAR if kind.name == name), None)
 

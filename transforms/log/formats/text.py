@@ -1,4 +1,4 @@
-"""The formats of text: a row is a line, or a few lines."""
+"""Text formats. A row is one line or several."""
 
 import abc
 import contextlib
@@ -30,7 +30,7 @@ from ctrpipe.transforms.log.spec import LogSpec
 
 
 class TextFormat(Format):
-    """Reads text, plain or compressed. A plain file of UTF-8 is cut at line breaks; any other is a single range."""
+    """Reads text, plain or compressed. A plain UTF-8 file is cut at line breaks; any other file is a single range."""
 
     has_escapes: ClassVar[bool] = False
     """Whether a line of valid UTF-8 can hold a value that is not valid UTF-8."""
@@ -41,7 +41,7 @@ class TextFormat(Format):
 
     @abc.abstractmethod
     def _head(self, path: str, first: bytes) -> tuple[Sequence[str], bytes]:
-        """Returns the column names of a file, and the bytes of its header, which no row has.
+        """Returns the column names of a file, and the bytes of its header.
 
         Args:
             path: The file.
@@ -62,7 +62,7 @@ class TextFormat(Format):
         """
 
     def _written(self, line: bytes) -> bytes:
-        """Returns a line of `_lines` as the file has it."""
+        """Returns the original text of a line of `_lines`."""
         return line
 
     @abc.abstractmethod
@@ -71,7 +71,7 @@ class TextFormat(Format):
 
         Args:
             lines: The lines.
-            not_utf8: Those that are not valid UTF-8.
+            not_utf8: The indices of lines that are not valid UTF-8.
             width: The file's number of columns.
         """
 
@@ -81,7 +81,7 @@ class TextFormat(Format):
 
         Args:
             text: The lines without those of `_faults`.
-            rows: Their number.
+            rows: The number of lines.
             names: The file's columns, in order.
 
         Raises:
@@ -108,14 +108,14 @@ class TextFormat(Format):
         return [Range(path, tuple(names), len(header), length, 1 + header.count(b"\n"), size, state, rest)]
 
     def _has_empty_rows(self, names: Sequence[str]) -> bool:
-        """Returns whether an empty line is a row of a file with these columns. At the end of a file it is not a row."""
+        """Returns whether an empty line is a row, given the file's columns. At the end of a file it never is."""
         return False
 
     def _no_rows_at_end(self, path: str, names: Sequence[str], start: int, stop: int) -> int:
-        """Returns the number of bytes at the end of a plain file, from `start` to `stop`, that are part of no row.
+        """Returns the number of bytes at the end of a plain file, from `start` to `stop`, that belong to no row.
 
         Raises:
-            InputError: the file has no end.
+            InputError: the file is truncated.
             OSError: the file cannot be read.
         """
         return 0 if self._has_empty_rows(names) else empty_end(path, start, stop)
@@ -149,11 +149,11 @@ class TextFormat(Format):
         Args:
             path: The file, for messages.
             file: The text.
-            length: Its number of bytes; None: up to the end of the file, whose empty lines at the end are no rows.
+            length: Its number of bytes; None: up to the end of the file, without its empty last lines.
             names: The file's columns.
 
         Raises:
-            InputError: the text does not end as it must.
+            InputError: the text is truncated.
         """
         chunks = whole_lines(file, length)
         return chunks if length is not None or self._has_empty_rows(names) else without_empty_end(chunks)
@@ -197,7 +197,7 @@ class TextFormat(Format):
 
 
 def first_chunk(path: str, encoding: str) -> bytes:
-    """Returns the first lines of a text file of an encoding, in UTF-8.
+    """Returns the first lines of a text file, converted to UTF-8.
 
     Raises:
         InputError: the file has no bytes.

@@ -1,4 +1,4 @@
-"""TSV: values separated by tabs, or by `data.delimiter`, which are taken literally."""
+"""TSV: values separated by tabs or by `data.delimiter`, without quoting."""
 
 from ctrpipe.transforms.log.formats.delimited import Delimited
 

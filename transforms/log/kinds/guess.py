@@ -56,7 +56,7 @@ class Guess:
 
     @classmethod
     def nothing_repeats(cls, seen: str, never: bool = True) -> "Guess":
-        """Returns the guess for a column whose values never repeat, or hardly: it is left out.
+        """Returns the guess for a column whose values never or rarely repeat: the column is left out.
 
         Args:
             seen: What was observed in the values.
@@ -68,19 +68,19 @@ class Guess:
 
 
 def usual_length(lengths: Iterable[int]) -> int:
-    """Returns the length that 95% of some lists have at most, within 2 and 50."""
+    """Returns the length that 95% of the lists do not exceed, clipped to [2, 50]."""
     ordered = sorted(lengths)
     return max(2, min(50, ordered[int(0.95 * (len(ordered) - 1))]))
 
 
 @dataclasses.dataclass(frozen=True)
 class NumberUse:
-    """What the numbers of a column are.
+    """The meaning of a column's numbers.
 
     Attributes:
-        what: "amount", "code" of a category, or "row": another number in each row.
+        what: "amount", "code" of a category, or "row", a different number in each row.
         unsure: Whether a user should check it.
-        or_other: Whether an amount may also be a code, and a code an amount.
+        or_other: Whether the other of amount and code is possible too.
     """
 
     what: Literal["amount", "code", "row"]
@@ -96,7 +96,7 @@ class ColumnSample:
         name: The column's name.
         values: The value of each row; "" or a usual word if it is missing.
         is_list: Whether the file has lists in the column; their elements are joined by "|".
-        weights: What stands between an element and its weight, where the file has maps in the column.
+        weights: The separator between an element and its weight, for a column of maps.
     """
 
     name: str
@@ -122,7 +122,7 @@ class ColumnSample:
 
     @property
     def seen_as_texts(self) -> str:
-        """The same of texts, among which the usual words for a missing number, as NA and None, are values."""
+        """`seen` for texts, which counts the usual words for a missing number, such as NA and None, as values."""
         words = collections.Counter(value for value in self.values if value in USUAL_MISSING and value)
         missing = 1 - (len(self.present) + words.total()) / len(self.values)
         seen = f"{len(self.distinct) + len(words):,} different values, "
@@ -140,7 +140,9 @@ class ColumnSample:
 
     @functools.cached_property
     def rounded_id(self) -> str:
-        """An id that a spreadsheet has rounded, as 4.12E+11, in a column of ids with a share of them; "" for none."""
+        """An id that a spreadsheet has rounded, such as 4.12E+11, if a share of the column's ids are rounded; "" if
+        not.
+        """
         if not ID_NAME.search(self.name):
             return ""
         rounded = [value for value in self.present if ROUNDED_ID.fullmatch(value)]
@@ -148,12 +150,12 @@ class ColumnSample:
 
     @property
     def hardly_repeats(self) -> bool:
-        """Whether almost every row has another value."""
+        """Whether almost every row has a different value."""
         return len(self.distinct) > 0.95 * len(self.present)
 
     @property
     def never_repeats(self) -> bool:
-        """Whether almost every one of many rows has another value."""
+        """Whether almost every one of many rows has a different value."""
         return self.hardly_repeats and len(self.present) > _MANY
 
     def most(self, is_one: Callable[[str], bool]) -> bool:
@@ -168,7 +170,7 @@ class ColumnSample:
 
     @functools.cached_property
     def numbers(self) -> NumberUse | None:
-        """What the column's numbers are; None if its values are lists or no numbers."""
+        """The meaning of the column's numbers; None if its values are lists or not numbers."""
         if (
             self.is_list
             or self.rounded_id

@@ -33,7 +33,7 @@ class Seen:
     holds: Callable[[str], bool]
 
     def list_notes(self, column: str, separator: str, brackets: bool) -> Iterator[str]:
-        """Yields what may be a mistake in the separator of a column of lists."""
+        """Yields possible mistakes in the separator of a list column."""
         if not brackets and self.present > FEW and any(map(self.holds, ("['", '["'))):
             yield f"{column}: values begin with brackets, which are parts of them; set brackets: true to read lists"
         if self.present > FEW and not self.holds(separator):
@@ -41,7 +41,7 @@ class Seen:
 
 
 class Kind(Section, abc.ABC):
-    """A kind of features: its keys and its properties. A kind overrides where it differs."""
+    """A kind of features: its keys and its properties, with defaults that a subclass overrides."""
 
     is_number: ClassVar[bool] = False
     """Whether the columns are read, served and sent as float32. All others are strings."""
@@ -65,12 +65,12 @@ class Kind(Section, abc.ABC):
 
     @property
     def is_embedded(self) -> bool:
-        """Whether each column is a number of which the model makes an embedding, as of a field."""
+        """Whether the model embeds each column's number, as it embeds a field."""
         return False
 
     @property
     def vector_length(self) -> int:
-        """The number of elements of each column's values; 0 if they are no vectors."""
+        """The number of elements of each column's vectors; 0 for other values."""
         return 0
 
     @property
@@ -85,12 +85,12 @@ class Kind(Section, abc.ABC):
 
     @property
     def measured(self) -> Literal["nothing", "moments", "quantiles"]:
-        """The statistics of the training rows that the transform uses. Moments come with the range, to clip by."""
+        """The statistics of the training rows that the transform uses. Moments include the range for clipping."""
         return "nothing"
 
     @property
     def scale(self) -> str:
-        """What the transform divides numbers by, which extreme values stretch; "" if nothing."""
+        """The scale that the transform divides by, which extreme values stretch; "" if there is none."""
         return ""
 
     @property
@@ -100,11 +100,11 @@ class Kind(Section, abc.ABC):
 
     @property
     def in_brackets(self) -> bool:
-        """Whether the log's text has lists in brackets."""
+        """Whether the column's text contains lists in brackets."""
         return False
 
     def inner_separator(self, column: str) -> str:
-        """Returns the separator between the values of one element of a list; "" if it has one value."""
+        """Returns the separator between the values of one list element; "" if an element is one value."""
         return ""
 
     @property
@@ -124,17 +124,17 @@ class Kind(Section, abc.ABC):
 
     @property
     def time_format(self) -> str | None:
-        """How the columns' times are written; None if they hold no times."""
+        """The format of the columns' times; None for other values."""
         return None
 
     @property
     def number_form(self) -> Written | None:
-        """How the log writes the columns' numbers, where it does not write 1234.5."""
+        """The written form of the columns' numbers, if it differs from 1234.5."""
         return None
 
     @property
     def unknown_ids(self) -> int:
-        """Number of ids that the values outside the vocabulary share."""
+        """Number of ids shared by out-of-vocabulary values."""
         return 1
 
     @property
@@ -149,12 +149,14 @@ class Kind(Section, abc.ABC):
 
     @property
     def reads_whole_numbers(self) -> bool:
-        """Whether the text 123.0 is the same value as 123, unless the column shares another one's vocabulary."""
+        """Whether the text 123.0 equals the value 123. A column with a shared vocabulary follows the vocabulary's
+        owner.
+        """
         return False
 
     @property
     def does_not_take_derived(self) -> str:
-        """Why the columns cannot be derived ones; "" if they can."""
+        """Why the columns cannot be derived columns; "" if they can."""
         return "the log's own values are dropped by missing_rate; remove it" if self.drop_rate else ""
 
     def has_vocabulary(self, column: str) -> bool:
@@ -166,11 +168,11 @@ class Kind(Section, abc.ABC):
         return column
 
     def only(self, column: str, whole_numbers: bool) -> Self:
-        """Returns the feature of one of its columns, for reading rows that have not all columns.
+        """Returns the feature reduced to one of its columns, for reading rows that lack other columns.
 
         Args:
             column: The column.
-            whole_numbers: Whether the text 123.0 is the same value as 123 in the column.
+            whole_numbers: Whether the text 123.0 equals the value 123 in the column.
         """
         return self.model_copy(update={"columns": [column]})
 
@@ -202,7 +204,7 @@ class Kind(Section, abc.ABC):
         return None
 
     def notes(self, column: str, seen: Seen) -> Iterator[str]:
-        """Yields what may be a mistake in the column's configuration, by the first rows of a log."""
+        """Yields possible mistakes in the column's configuration, by the first rows of a log."""
         yield from ()
 
 
@@ -227,7 +229,7 @@ class Columns(Kind):
 
 
 class WithVocabulary(Columns):
-    """Settings of a vocabulary. Each of its values has its own id; all other values share out-of-vocabulary ids."""
+    """Settings of a vocabulary. Each of its values has its own id; all other values share the out-of-vocabulary ids."""
 
     top_k: int | None = pydantic.Field(None, ge=1, examples=[500_000])
     """Maximum size of the vocabulary, which keeps the most frequent values of the training rows. null: no limit."""

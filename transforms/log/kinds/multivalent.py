@@ -18,10 +18,11 @@ _TEXT_LENGTH = 24  # characters of a value that is rather a text than a name
 
 
 class Multivalent(WithVocabulary):
-    """Several values in one string, such as `615|1545|75`. The field's embedding is the sum or mean of theirs.
+    """Several values in one string, such as `615|1545|75`. The field's embedding is the sum or mean of the values'
+    embeddings.
 
-    With `weights`, each value may have a weight, as in `sports:0.5|news:0.1`: the embedding is the weighted sum, or the
-    weighted mean. Maps of Parquet and objects of JSON are such values too.
+    With `weights`, each value may have a weight, as in `sports:0.5|news:0.1`, and the embedding is the weighted sum or
+    mean. Parquet maps and JSON objects are read as weighted values.
 
     Example:
         features:
@@ -105,7 +106,7 @@ class Multivalent(WithVocabulary):
 
 
 def weighted_pair(elements: Collection[str]) -> str | None:
-    """Returns an element such as `sports:0.25` if nearly all different elements are a value and a number."""
+    """Returns an element such as `sports:0.25` if nearly all distinct elements consist of a value and a number."""
     pairs = {element for element in elements if _WEIGHTED.fullmatch(element)}
     fractions = [element for element in pairs if "." in element]
     names = len({re.split("[:=]", pair)[0] for pair in pairs})

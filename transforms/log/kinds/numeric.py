@@ -19,16 +19,17 @@ class Numeric(Columns):
     """A number, encoded as the id of a bucket or as a dense feature normalised over the training rows.
 
     Buckets: `log_bucketize`: floor(ln x); `bars_bucketize`: floor(ln(x)^2) for x > 2, else x (BARS);
-    `quantile_bucketize`: `buckets` buckets of equally many rows; `min_max`: floor((x - min) / (max - min) *
-    (buckets - 1)), clipped to the first and the last bucket (BERT4CTR, section 3.2).
+    `quantile_bucketize`: `buckets` buckets of equally many rows; `min_max`: floor((x - min) / (max - min) * (buckets -
+    1)), clipped to the first and the last bucket (BERT4CTR, section 3.2).
 
     Dense: `standardize`: (x - mean) / standard deviation, missing = 0; `quantile_normalize`: to a uniform distribution
     on [0, 1] by linear interpolation between 1,000 quantiles, missing = 0.5 (Hiformer, section 3.1.2). `embed`: the
-    same, missing = -1, and the model makes an embedding of it by `model.number_embedding`, periodic functions or
-    AutoDis, as of a field. The transform of a package is dense too.
+    same, missing = -1, and the model embeds the number by `model.number_embedding` (periodic functions or AutoDis). The
+    transform of an installed package is also dense.
 
-    Every transform first clips x to the range of the training rows, widened on each side by its own width: where they
-    have 0 to 10, 1e30 and infinity are 20, and -1e30 is -10. The run says how many validation and test rows it clips.
+    Every transform first clips x to the range of the training rows, widened on each side by its own width: with a
+    training range of 0 to 10, 1e30 and infinity become 20, and -1e30 becomes -10. The run reports how many validation
+    and test rows it clips.
 
     Example:
         features:
@@ -74,7 +75,7 @@ class Numeric(Columns):
 
     @property
     def is_hook(self) -> bool:
-        """Whether the transform is of an installed package."""
+        """Whether the transform is from an installed package."""
         return self.transform not in TRANSFORMS
 
     @property

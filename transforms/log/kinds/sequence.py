@@ -15,7 +15,7 @@ class ItemSequence(WithVocabulary):
     """A user's history, such as `50|172|133`: items in order, the newest last.
 
     The columns of one entry are aligned: values at the same position belong to the same event. Within a row, all
-    columns must have the same number of values; an empty value is a missing one. A row without values is a user without
+    columns must have the same number of values; an empty value is missing. A row without values is a user without
     history. The models of [histories](models.md#histories) read each item; every other model reads the history as one
     field, combined by `pooling`.
 
@@ -156,7 +156,7 @@ class ItemSequence(WithVocabulary):
 
     @classmethod
     def guess_nested(cls, column: ColumnSample, separator: str, within: str) -> Guess:
-        """Returns the guess for a column of lists of lists, which are joined by two separators."""
+        """Returns the guess for a column of lists of lists, joined by two separators."""
         items = [[item for item in value.split(separator) if item] for value in column.present]
         length = usual_length(map(len, items))
         most = usual_length(len(item.split(within)) for row in items for item in row)

@@ -13,7 +13,7 @@ RANDOM = "random"  # encoder with random initial weights
 class Text(Kind):
     """One or two texts, read as one sequence of tokens: [CLS] a [SEP], or [CLS] a [SEP] b [SEP].
 
-    A configuration has at most one feature of this kind. It is for the models with a text.
+    A configuration has at most one feature of this kind, for models that read a text.
 
     Example:
         features:

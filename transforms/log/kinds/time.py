@@ -53,9 +53,9 @@ _LONGEST = 40  # characters of a time
 
 
 class Time(Columns):
-    """A point in time. Gives the fields `<column>_hour`, `<column>_weekday` and `<column>_is_weekend`.
+    """A point in time, with the fields `<column>_hour`, `<column>_weekday` and `<column>_is_weekend`.
 
-    A value that does not match the format makes its row malformed, like text in a column of numbers.
+    A value that does not match the format makes its row malformed.
 
     Example:
         features:
@@ -124,7 +124,7 @@ class Time(Columns):
 
 
 def _of_several_forms(column: ColumnSample) -> Guess | None:
-    """Returns the guess for times that are written in several ways, which no format reads; None for other values."""
+    """Returns the guess for times in several notations, which no single format matches; None for other values."""
     if not column.present or not column.most(lambda value: bool(_LIKE_A_TIME.fullmatch(value))):
         return None
     if not TIME_NAME.search(column.name) and not column.most(lambda value: ":" in value):
@@ -140,7 +140,7 @@ def _of_several_forms(column: ColumnSample) -> Guess | None:
 
 
 def _unread(column: ColumnSample) -> Guess | None:
-    """Returns the guess for times of a form that a draft does not know; None for other values."""
+    """Returns the guess for times in an unsupported notation; None for other values."""
 
     def is_time(value: str) -> bool:
         said = [bool(_CLOCK.search(value)), bool(_YEAR.search(value)), bool(_NAMES_MONTH.search(value))]
@@ -155,7 +155,9 @@ def _unread(column: ColumnSample) -> Guess | None:
 
 
 def _formats_of(column: ColumnSample) -> list[str] | None:
-    """Returns the format of almost all values of a column, and others that fit as well; None if they are no times."""
+    """Returns the formats that almost all values of a column match, the most likely first; None if they are not
+    times.
+    """
     present = column.present
     auto = re.compile(time_pattern("auto"))
     if column.most(lambda value: bool(auto.match(value))):
@@ -183,13 +185,13 @@ def _formats_of(column: ColumnSample) -> list[str] | None:
 
 
 def _years(texts: Sequence[str], time_format: str) -> int:
-    """Returns the number of different years of times: of 01/05/26 to 31/05/26 the last number is the year."""
+    """Returns the number of distinct years that a format gives: 01/05/26 to 31/05/26 have one if the year is last."""
     seconds = epoch_seconds(pa.array(texts, pa.string()), time_format)
     return len(np.unique(seconds[~np.isnan(seconds)].astype("datetime64[s]").astype("datetime64[Y]")))
 
 
 def _are_epochs(column: ColumnSample, written: re.Pattern[str]) -> bool:
-    """Returns whether almost all values are seconds or milliseconds since 1970 that are written in one way."""
+    """Returns whether almost all values are seconds or milliseconds since 1970, all in one notation."""
     if not column.present or not column.most(lambda value: bool(written.fullmatch(value))):
         return False
     numbers = [float(value) for value in column.present if written.fullmatch(value)]
@@ -198,7 +200,9 @@ def _are_epochs(column: ColumnSample, written: re.Pattern[str]) -> bool:
 
 
 def _are_near(column: ColumnSample) -> bool:
-    """Returns whether numbers are as near to each other as the times of a log, and no ids by the column's name."""
+    """Returns whether numbers lie as close together as the times of a log, and the column's name does not suggest
+    ids.
+    """
     numbers = sorted(float(value) for value in column.present if NUMBER.fullmatch(value))
     are_near = numbers[0] >= 1e8 and numbers[-1] < _EPOCH_SPAN * numbers[0] and len(set(numbers)) > 2
     return are_near and not ID_NAME.search(column.name)

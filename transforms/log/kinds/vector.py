@@ -17,14 +17,14 @@ _FEWEST = 4  # elements of a drafted vector in text without brackets: two or thr
 class Vector(Columns):
     """A vector of numbers, such as the embedding of a text or an image that another model computed.
 
-    A column holds one vector a row: a list in Parquet and JSON, of any integers or floating-point numbers; text with a
-    separator in `csv` and `tsv`, in square brackets or not. The model reads the elements as one dense feature: a model
-    that embeds its dense features projects the whole vector to one embedding, every other model reads the elements as
-    they are. A request has a list of `length` numbers, and an explanation one value for the column.
+    Each row holds one vector: a list of numbers in Parquet and JSON; text with a separator in `csv` and `tsv`, with or
+    without square brackets. A model that embeds its dense features projects the whole vector to one embedding; every
+    other model reads the elements directly. A request holds a list of `length` numbers. An explanation has one value
+    for the column.
 
-    A row without a vector has the vector 0 after the transform. A row with another number of elements, or with one that
-    is no finite number, is malformed. A vector of NaN alone is a missing one. Every element is clipped to the range of
-    all elements of the training rows, widened on each side by its own width.
+    A missing vector is 0 after the transform. A row is malformed if its vector has another length or an element that is
+    not a finite number. A vector with only NaN elements is missing. Every element is clipped to the range of all
+    elements of the training rows, widened on each side by its own width.
 
     Example:
         features:
@@ -92,9 +92,9 @@ def elements_of(text: str, separator: str) -> list[str]:
 
 
 def _length(column: ColumnSample, separator: str) -> int | None:
-    """Returns the length of vectors with this separator; None for other values.
+    """Returns the common length of the column's vectors with this separator; None for other values.
 
-    Vectors have the same length in all rows, and numbers with decimals: a list of ids has neither.
+    Vectors have the same length in all rows, and elements with decimals. Lists of ids have neither.
     """
     length = len(elements_of(column.present[0], separator))
     if length < 2:  # most columns
