@@ -101,7 +101,7 @@ class FCN(CTRModel):
         return logits
 
     def _of_networks(self, logits: Tensor, of_exponential: Tensor, of_linear: Tensor, inputs: Inputs) -> Tensor:
-        """Returns the Tri-BCE loss without the first of the three, the model's own."""
+        """Returns the part of the Tri-BCE loss that the two networks add to the model's own loss."""
         whole, *own = (
             mean_cross_entropy(inputs[LABEL], each, inputs.get(WEIGHT)) for each in (logits, of_exponential, of_linear)
         )

@@ -56,7 +56,7 @@ class FFM(CTRModel):
         return self.interaction(rows)
 
     def value_tables(self) -> list[FieldEmbedding]:
-        """Returns []: a row has a vector for each other field, and is no embedding of its own."""
+        """Returns []: a row holds one vector for each other field, not an embedding of the value."""
         return []
 
     def pair_strengths(self, covariances: Sequence[np.ndarray]) -> np.ndarray:

@@ -23,8 +23,8 @@ class FiBiNET(CTRModel):
         feature_map: FeatureMap. The description of the packed tensors, with at least two fields or dense features.
         reduction: int. Number of fields divided by the width of SENET's hidden layer. Defaults to 3.
         excitation: str. Activation of SENET's weights. Defaults to "relu".
-        bilinear: str. "all", "each" or "interaction": whether all pairs share a matrix, or those of a first field, or
-            none. Defaults to "interaction".
+        bilinear: str. "all": one matrix for all pairs; "each": one per first field; "interaction": one per pair.
+            Defaults to "interaction".
         hidden_units: sequence of int. Widths of the MLP. Defaults to (400, 400, 400).
         activation: str. Activation of the MLP. Defaults to "relu".
         dropout: float or sequence of float. Dropout rate after each hidden layer. Defaults to 0.

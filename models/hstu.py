@@ -19,7 +19,7 @@ class HSTU(HistoryModel):
     """HSTU: pointwise attention with a gate, and with biases of place and time, over a history and the candidate.
 
     `logit = MLP([fields, dense, x_candidate])`, where x_candidate is the candidate's state after the layers (see
-    HSTULayer). An item reads itself and older ones, so that a user's history is computed once for all candidates.
+    HSTULayer). An item attends only to itself and older items, so a user's history is computed once for all candidates.
 
     Args:
         feature_map: FeatureMap. Must have a sequence with `shared_with`.
@@ -44,7 +44,7 @@ class HSTU(HistoryModel):
 
     Raises:
         ValueError: there is no sequence with `shared_with`, a size is not positive, `heads` does not divide `width`, or
-            `times` is no sequence of a history.
+            `times` is not a sequence of a history.
 
     References:
         Zhai et al., "Actions Speak Louder than Words: Trillion-Parameter Sequential Transducers for Generative
@@ -101,7 +101,7 @@ class HSTU(HistoryModel):
         return self.tower(self.beside(read, of_fields, inputs), training=training)
 
     def _buckets(self, field: Field | None, history: History, ids: Tensor) -> Tensor | None:
-        """Returns the time bucket of each item, newest first, int32; that of padding is 0."""
+        """Returns the time bucket of each item, newest first, int32; 0 for padding."""
         if field is None:
             return None
         own = ids[:, self.feature_map.slots_of(field.name)][:, :: field.per_item]

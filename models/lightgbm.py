@@ -1,4 +1,6 @@
-"""Boosted trees that begin at the logit of a logistic regression, on numbers and on its weights."""
+"""Boosted trees on top of a logistic regression: they start from its logit, and read its weights and the dense
+features.
+"""
 
 from typing import Any
 
@@ -35,7 +37,7 @@ class LightGBM(LR, Boosted):
         leaves: int. Maximum number of leaves of a tree. Defaults to 15.
         depth: int. Maximum depth of a tree. Defaults to 8.
         rate: float. Factor on each tree's values (shrinkage). Defaults to 0.05.
-        columns: float. Share of the columns of x that are drawn for each tree. Defaults to 0.7.
+        columns: float. Share of the columns of x that each tree samples. Defaults to 0.7.
         leaf_rows: int. Minimum number of training rows in a leaf. Defaults to 50.
         leaf_l2: float. L2 penalty on the values of the leaves, in units of their rows' second derivatives. Defaults to
             5.
@@ -93,7 +95,7 @@ class LightGBM(LR, Boosted):
         """Returns the inputs of the trees, float32 (batch_size, features). The last column is the regression's logit.
 
         A difference in the last digit can send a row to another leaf. Weights are therefore rounded to multiples of
-        STEP, whose sum is the same in every order: in batches of any size, in Keras and in the served graph.
+        STEP, which sum to the same value in any order: in batches of any size, in Keras and in the served graph.
 
         Args:
             inputs, gathered: See CTRModel.call.
@@ -125,7 +127,7 @@ class LightGBM(LR, Boosted):
         return [ops.cast(ids - ops.convert_to_tensor(offsets), "float32")]
 
     def round_weights(self) -> None:
-        """Rounds the regression's weights of ids to multiples of STEP, so that sums of a row's are exact."""
+        """Rounds the regression's id weights to multiples of STEP, which makes sums over a row exact."""
         if self.linear is not None:
             table = self.linear_rate * np.asarray(self.linear.table, np.float64)
             self.linear.table.assign(np.round(table / STEP) * STEP / self.linear_rate)

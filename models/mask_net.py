@@ -17,7 +17,7 @@ from ctrpipe.models.layers.tower import rates_of_layers
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class MaskNet(CTRModel):
-    """MaskNet: layers whose inputs are multiplied by masks that all features determine.
+    """MaskNet: layers whose inputs are multiplied by masks computed from all features.
 
     "serial": `h_l = MaskBlock_l(x, h_{l-1})`, `logit = wᵀ h_L + b`. "parallel": `logit = MLP([MaskBlock_1(x, h_0), ...,
     MaskBlock_n(x, h_0)])`. x is the concatenated embeddings, and h_0 the embeddings after their layer normalisation.

@@ -1,4 +1,4 @@
-"""PEPNet: PPNet on embeddings that the domain gates."""
+"""PEPNet: PPNet on embeddings gated by the domain."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,13 +17,11 @@ from ctrpipe.models.ppnet import PPNet
 class PEPNet(PPNet):
     """PEPNet, for several domains: the domain gates the embeddings (EPNet), and priors gate the MLPs (PPNet).
 
-    `x = Gate([e_domains, stop_gradient(E)]) ∘ E` is what PPNet reads. E is the concatenated embeddings and dense
-    features.
+    PPNet reads `x = Gate([e_domains, stop_gradient(E)]) ∘ E`. E is the concatenated embeddings and dense features.
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors.
-        domains: sequence of str. Names of the fields of the domain, such as the page or the scene. Defaults to None,
-            which is refused.
+        domains: sequence of str. Names of the fields of the domain, such as the page or the scene. Required.
         gate_units: int. Width of the gates' hidden layers. Defaults to 64.
         embedding_dim: int. Width d of an embedding. Defaults to 16.
         **options: Options of PPNet and CTRModel.

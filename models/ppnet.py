@@ -23,8 +23,7 @@ class PPNet(CTRModel):
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors.
-        priors: sequence of str. Names of the fields whose embeddings determine the gates. Defaults to None, which is
-            refused.
+        priors: sequence of str. Names of the fields whose embeddings determine the gates. Required.
         gate_units: int. Width of the gates' hidden layers. Defaults to 64.
         hidden_units: sequence of int. Widths of each task's MLP. Defaults to (64, 64, 64).
         activation: str. Activation of the MLPs. Defaults to "relu".
@@ -95,7 +94,7 @@ class PPNet(CTRModel):
         return ops.concatenate(logits, axis=1)
 
     def features(self, rows: Tensor, inputs: Inputs) -> Tensor:
-        """Returns what the MLPs read, (batch_size, width)."""
+        """Returns the input of the MLPs, (batch_size, width)."""
         return self.flatten(rows, inputs)
 
     def embeddings_of(self, rows: Tensor, places: list[int]) -> Tensor:

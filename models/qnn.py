@@ -18,8 +18,8 @@ class QNN(CTRModel):
     """QNN-α: quadratic layers, which learn from the mean prediction of two passes with different dropout.
 
     `x_{l+1} = dropout(x̃_l ∘ Σ_r h_r(x_l) + x_l)`, `logit = wᵀ x_L + b`. In training, the model is computed twice; the
-    prediction is the mean p of both probabilities, and the loss has the cross-entropies of both against p as a constant
-    (self-ensemble).
+    prediction is the mean p of both probabilities, and the loss includes the cross-entropies of both against p as a
+    constant (self-ensemble).
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors, with at least one field.

@@ -26,7 +26,7 @@ class RankMixer(CTRModel):
         token_dim: int. Width D of a token; must be divisible by `tokens`. Defaults to 64.
         layers: int. Number of blocks. Defaults to 2.
         ffn_dim: int. Width of the hidden layers of the tokens' networks. Defaults to 128.
-        experts: int. Number of experts of each token, with gates of which many may be zero; 1 for no gates. Defaults to
+        experts: int. Number of experts of each token, with sparse gates; 1 for no gates. Defaults to
             1.
         router_l1: float. Strength λ of the penalty λ mean Σ gates, which makes gates zero. Defaults to 0.
         hidden_units: sequence of int. Widths of the MLP. Defaults to ().
@@ -42,7 +42,7 @@ class RankMixer(CTRModel):
         (2, 1)
 
     Raises:
-        ValueError: a size is not positive, `tokens` does not divide `token_dim`, or `router_l1` has no experts.
+        ValueError: a size is not positive, `tokens` does not divide `token_dim`, or `router_l1` is set without experts.
 
     References:
         Zhu et al., "RankMixer: Scaling Up Ranking Models in Industrial Recommenders", 2025.

@@ -25,12 +25,12 @@ class SIM(HistoryModel):
 
     `logit = MLP([fields, dense, Attention(v_candidate, found), r̄])`.
 
-    A soft search finds the k items with the largest `r_j = <W_b e_j, W_a v_candidate>`. The MLP also reads the mean
-    `r̄ = Σ_j r_j e_j / n` over all n items, through which W_a and W_b are trained; the paper trains them with a
-    separate loss on that sum. The other searches have no mean. A hard search finds the newest k items of the
-    candidate's category. A search by hash finds those whose hash has the most bits of the candidate's (ETA). A search
-    by attention finds, for each head, the k items of the highest attention scores (TWIN). An item of several aligned
-    sequences is the concatenation of their embeddings.
+    A soft search finds the k items with the largest `r_j = <W_b e_j, W_a v_candidate>`. The MLP also reads the mean `r̄
+    = Σ_j r_j e_j / n` over all n items, through which W_a and W_b are trained; the paper trains them with a separate
+    loss on that sum. The other searches have no mean. A hard search finds the newest k items of the candidate's
+    category. A hash search finds the k items whose hash shares the most bits with the candidate's hash (ETA). An
+    attention search finds, for each head, the k items with the highest attention scores (TWIN). An item of several
+    aligned sequences is the concatenation of their embeddings.
 
     Args:
         feature_map: FeatureMap. Must have a sequence with `shared_with`.

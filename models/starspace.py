@@ -22,9 +22,9 @@ class StarSpace(VectorModel):
 
     `logit = w sim(a, b) + c`, with `a = Σ e_i` over the features of one entity (such as a document, a user or a query)
     and `b = Σ e_j` over the features of the other (such as a label, an item or a document). `sim` is the cosine or the
-    dot product. b has the columns with the role item and those that a `shared_with` names; a has all others. An id has
-    the same embedding on both sides. A dense feature is x_d v_d. If a history of a contains the item b, that event is
-    left out of a, as in FISM.
+    dot product. b has the columns with the role item or named by a `shared_with`; a has all others. An id has the same
+    embedding on both sides. A dense feature is x_d v_d. If a history of a contains the item b, that event is left out
+    of a, as in FISM.
 
     The embeddings are trained only on the rows with label 1, the pairs (a, b). The loss is the mean over these pairs of
 
@@ -188,7 +188,9 @@ class StarSpace(VectorModel):
         return {name: inputs["ids"][:, self.feature_map.slots_of(name)] for name in self._owners}
 
     def _numbers(self, inputs: Inputs, dense: list[int]) -> Tensor | None:
-        """Returns the embeddings x v of one entity's columns of `dense`; `inputs` has no others. None for no column."""
+        """Returns the embeddings x v of one entity's columns of `dense`, which `inputs` holds alone; None without
+        columns.
+        """
         if not dense:
             return None
         assert self.dense_table is not None

@@ -20,9 +20,9 @@ class TwoTower(VectorModel):
     Items can be retrieved by their vectors.
 
     `logit = <u, v> / temperature + b` with `u = MLP_user([fields, dense])` and `v = MLP_item([fields, dense])`. With
-    similarity "cosine", u and v are scaled to length 1. The item's columns are those with the role item and those that
-    a `shared_with` names; the user tower reads all others. A history is pooled by the `pooling` of its field, except
-    that "attention" becomes the mean: a user vector must not depend on an item.
+    similarity "cosine", u and v are scaled to length 1. The item's columns have the role item or are named by a
+    `shared_with`; the user tower reads all others. A history is pooled by the `pooling` of its field, but "attention"
+    becomes the mean, because a user vector must not depend on an item.
 
     Args:
         feature_map: FeatureMap. Must have columns of the item, columns of the user, and one task.

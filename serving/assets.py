@@ -85,7 +85,9 @@ class GoldenRows:
 
 
 def _stored(name: str, values: npt.NDArray[np.generic]) -> tuple[str, npt.NDArray[np.generic]]:
-    """Returns the key and the array of a raw column. numpy drops NULs at the end of a text, unless a mark follows."""
+    """Returns the stored key and array of a raw column. A suffix protects NULs at the end of a text, which numpy
+    drops.
+    """
     texts = values.tolist()
     if values.dtype == object and any(text.endswith(b"\0") for text in texts):
         return f"marked.{name}", np.asarray([text + b"." for text in texts])

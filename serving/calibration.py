@@ -1,4 +1,4 @@
-"""Calibration in the exported graph: a rising function from logits to probabilities."""
+"""Calibration in the exported graph: an increasing function from logits to probabilities."""
 
 import dataclasses
 import json
@@ -34,7 +34,7 @@ class Line:
 class Beta:
     """The log-odds `rise * ln p - fall * ln(1 - p) + intercept` of the model's probability p (Kull et al. 2017).
 
-    It bends where a line cannot: `rise` is the slope for low log-odds, `fall` for high ones. Neither is negative.
+    Unlike a line, it can bend: `rise` is the slope for low log-odds, `fall` for high ones. Neither is negative.
     """
 
     rise: float
@@ -85,7 +85,7 @@ class SliceLines:
             range use the row before its first value, ids above use the row after its last value.
         last: The row after each column's last value, int32 `[C]`.
         lines: The slope and intercept that each value adds, float32 `[rows, 2]`. The fit starts from slope 1 for the
-            first column and slope 0 for the others. The slopes of a row of the log add up to more than 0.
+            first column and slope 0 for the others. The slopes of each row of the log sum to a positive number.
     """
 
     slots: npt.NDArray[np.int32]
@@ -103,7 +103,7 @@ class SliceLines:
 
 @dataclasses.dataclass(frozen=True)
 class Uncorrected:
-    """The numbers of a task that predicts no probability: none of the methods corrects them."""
+    """The outputs of a regression task, which no method calibrates."""
 
     number: NumberTask
 
@@ -121,13 +121,13 @@ UNCHANGED = Line(1.0, 0.0)  # the probabilities as the model has them
 
 @dataclasses.dataclass(frozen=True)
 class CalibrationChoice:
-    """Why a task has the calibration it has.
+    """The calibration chosen for a task, and why.
 
     Attributes:
-        taken: What was taken: the name of a method, or "none".
-        by: Whether each value of the columns `by` has a correction of its own. None if the configuration names none.
+        taken: The chosen method, or "none".
+        by: Whether each value of the columns `by` has its own correction. None if the configuration has no `by`.
         held_out: The log loss of each candidate on held-out folds of the validation rows, in nats: "none", the methods,
-            and "<taken> by <columns>". Empty if the rows were too few to hold some out.
+            and "<taken> by <columns>". Empty if there were too few rows for held-out folds.
         reason: A sentence about the choice.
     """
 
@@ -147,7 +147,7 @@ class CalibrationChoice:
 class TaskCalibration:
     """The calibration of one task: a function for all rows, and a correction by column values.
 
-    `choice` says why it was taken. None if it was not chosen among several.
+    `choice` explains the choice of the method; None if there was no choice.
     """
 
     overall: Overall
@@ -166,7 +166,7 @@ class FittedCalibration:
     """The calibration of each task of a model.
 
     Attributes:
-        method: The method that the configuration asks for. A task may have another one, see its `choice`.
+        method: The configured method. A task may have another one; see its `choice`.
         tasks: The calibrations by task, in the model's order.
     """
 
@@ -198,7 +198,7 @@ class FittedCalibration:
         return float(tf.reduce_max(tf.stack(changes)))
 
     def choices(self) -> dict[str, dict[str, Any]]:
-        """Returns why each task has its calibration, for JSON: the fields of CalibrationChoice and its `text`."""
+        """Returns the choice of each task for JSON: the fields of CalibrationChoice, and its `text`."""
         choices = {name: task.choice for name, task in self.tasks.items() if task.choice}
         return {name: {**dataclasses.asdict(choice), "text": choice.text} for name, choice in choices.items()}
 

@@ -1,8 +1,8 @@
-"""A model's versions and their files: their paths, <base path>/<integer>/ as in TF Serving, and checksums.
+"""The files of a model's versions: their paths, <base path>/<integer>/ as in TF Serving, and checksums.
 
-TensorFlow checks the weights' checksums but not those of the files that the graph reads, such as vocabularies: a
-damaged vocabulary changes the answers in silence. Without the index of the weights it loads a graph whose requests all
-fail, as for a version that is copied only in part. `check_assets` refuses both.
+TensorFlow checks the weights' checksums, but not the files that the graph reads, such as vocabularies: a damaged
+vocabulary silently changes the answers. Without the index of the weights, as after an incomplete copy, it loads a graph
+whose requests all fail. `check_assets` refuses both.
 
 This module does not import TensorFlow, so commands that only look up a version start at once.
 """
@@ -74,10 +74,10 @@ def model_files(version: pathlib.Path) -> list[pathlib.Path]:
 
 
 def check_files(version: pathlib.Path) -> None:
-    """Checks that the files of a version that are read come to an end: the graph, the weights and the assets.
+    """Checks that the graph, the weights and the assets of a version are regular files of a readable size.
 
     Raises:
-        InputError: one is a named pipe, a socket or a device, or too large to be read whole.
+        InputError: a file is a named pipe, a socket or a device, or too large to be read whole.
     """
     warmup = asset_path(version, Asset.WARMUP)
     assets = [path for path in (version / ASSETS).glob("*") if path != warmup]
@@ -86,10 +86,10 @@ def check_files(version: pathlib.Path) -> None:
 
 
 def check_run(run: pathlib.Path) -> None:
-    """Checks that the files in a run's folder and in its `report_data` come to an end.
+    """Checks that the files in a run's folder and in its `report_data` are regular files.
 
     Raises:
-        InputError: one is a named pipe, a socket or a device.
+        InputError: a file is a named pipe, a socket or a device.
     """
     check_ends([*run.glob("*"), *run.glob("report_data/*")])
 
@@ -131,10 +131,10 @@ def base_path_of(model: pathlib.Path) -> pathlib.Path:
 
 
 def run_of(model: pathlib.Path) -> pathlib.Path:
-    """Returns the folder of the run that pushed a model, of its versions' folder or a version; other paths as they are.
+    """Returns the run that pushed a model, given the run, its versions' folder or a version; other paths unchanged.
 
     Raises:
-        InputError: the run has pushed another version since, or a file of it would not come to an end.
+        InputError: the run has pushed another version since, or contains a file that is not a regular file.
     """
     check_run(model)
     place = model.absolute()
@@ -155,7 +155,7 @@ def find_version(model: pathlib.Path) -> pathlib.Path:
     """Returns the newest version of a run or of a model's folder, or the folder itself if it is a version.
 
     Raises:
-        InputError: the folder contains no version, or a file of the version would not come to an end.
+        InputError: the folder contains no version, or the version contains a file that is not a regular file.
     """
     base_path = base_path_of(model)
     version = base_path if graph_file(base_path).exists() else newest_version(base_path)

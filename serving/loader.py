@@ -74,7 +74,7 @@ class LoadedServable(Protocol):
         """Returns the named outputs of several single-input signatures for the same input values."""
 
     def peak_bytes(self, signature: str, inputs: Mapping[str, np.ndarray]) -> int:
-        """Runs a signature and returns how many bytes its tensors took at most at the same time."""
+        """Runs a signature and returns the peak memory of its tensors, in bytes."""
 
     def close(self) -> None:
         """Closes the session and frees its memory."""
@@ -214,17 +214,16 @@ class Servable:
         return self._signatures_with(_may_change_state)
 
     def peak_bytes(self, signature: str, inputs: Mapping[str, np.ndarray]) -> int:
-        """Runs a signature and returns how many bytes its tensors took at most at the same time.
+        """Runs a signature and returns the peak memory of its tensors, in bytes.
 
-        TensorFlow reports each piece of memory that an operation takes and gives back, with its time. The text of a
-        string is not among them.
+        TensorFlow reports each allocation and release with its time. The contents of string tensors are not included.
 
         Args:
             signature: The signature's name.
             inputs: Arrays by alias, of exactly the inputs' dtypes.
 
         Raises:
-            ValueError: a run may change the answers of later runs.
+            ValueError: a run may change the results of later runs.
             tf.errors.OpError: TensorFlow reports an error.
         """
         if signature in self._changing:
@@ -245,7 +244,7 @@ class Servable:
         return max(itertools.accumulate(size for _, size in records), default=0)
 
     def _may_join(self, key: tuple[tuple[str, ...], ...]) -> bool:
-        """Returns whether the session may keep a graph for this set of signatures."""
+        """Returns whether the session may cache a graph for this set of signatures."""
         if key not in self._joint_calls and len(self._joint_calls) < _MOST_CALLS:
             self._joint_calls.add(key)
         return key in self._joint_calls
@@ -387,7 +386,7 @@ def _signatures_with(
 
 
 def _may_change_state(operation: str) -> bool:
-    """Returns whether an operation of this type may leave something for the next run, such as a counter."""
+    """Returns whether an operation of this type may keep state between runs, such as a counter."""
     definition = op_def_registry.get(operation)
     return definition is None or (definition.is_stateful and operation not in _READS)
 

@@ -116,8 +116,8 @@ def run_batches(
 def raw_batches(servable: Servable, rows: pa.RecordBatch, batch_rows: int, signature: str = RAW) -> Iterator[Arrays]:
     """Yields the rows as inputs of a signature for raw columns, `batch_rows` at a time.
 
-    The signature determines the inputs, not the log's description, because an earlier model may have been trained on
-    other columns. A column that is absent from the rows has missing values.
+    The inputs follow from the signature, not from the log's description, because an earlier model may have been trained
+    on other columns. A column that is absent from the rows has missing values.
 
     Raises:
         InputError: a column is text in the model but a number in the rows, or vice versa.
@@ -143,7 +143,7 @@ def _raw_inputs(servable: Servable, rows: pa.RecordBatch, signature: str) -> Arr
 
 
 def _type_of(tensor: meta_graph_pb2.TensorInfo) -> pa.DataType:
-    """Returns the type of the checked column that a signature's input takes."""
+    """Returns the Arrow type of the checked column for a signature's input."""
     if tensor.dtype != types_pb2.DT_FLOAT:
         return pa.binary()
     sizes = [dim.size for dim in tensor.tensor_shape.dim]

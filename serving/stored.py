@@ -1,7 +1,7 @@
-"""Versions of models in stores: pushed whole, fetched, and kept alike on this machine for a server.
+"""Versions of models in stores: uploaded atomically, fetched, and mirrored on this machine for a server.
 
 A version in a store is `<base URL>/<integer>/`, as on a disk, with a manifest (see ctrpipe.common.store_folders). A
-version without a manifest is being written, or was left by a killed process, and does not count.
+version without a manifest is incomplete, because it is being written or its process was killed, and does not count.
 """
 
 import contextlib
@@ -31,13 +31,13 @@ _ASKED_ABOUT = 2  # versions, one by one
 
 
 def fetch_model(source: str | pathlib.Path) -> pathlib.Path:
-    """Returns the folder on this machine of a model or run that a path or URL names.
+    """Returns the local folder of a model or run, given its path or URL.
 
-    Of a URL, the version is fetched, or the newest version of a folder of versions, or the run with the newest version
-    of each model that it pushed.
+    For a URL, fetches the version, the newest version of a folder of versions, or the run with the newest version of
+    each pushed model.
 
     Raises:
-        StoreError: there is none, or it is damaged, or the store refuses the request or does not answer.
+        StoreError: the model does not exist or is damaged, or the store refuses the request or does not answer.
     """
     if not stores.is_url(source):
         return stores.local_path(str(source))
@@ -58,24 +58,24 @@ def fetch_model(source: str | pathlib.Path) -> pathlib.Path:
 
 
 def _fetch_pushed(run: str, copy: pathlib.Path) -> None:
-    """Fetches the newest version of each model that a run has pushed: a run's manifest does not name its versions."""
+    """Fetches the newest version of each model that a run has pushed. A run's manifest does not list its versions."""
     for model, size in stores.objects_below(stores.join(run, PUSHED), recursive=False):
         if size is None and (newest := newest_stored(model)) is not None:
             download(stores.join(model, str(newest)), copy / PUSHED / stores.name_of(model) / str(newest))
 
 
 def base_url_of(url: str, wait: bool) -> str:
-    """Returns the URL of the versions that a run in a store pushed, or the URL itself if it is not a run's.
+    """Returns the URL of the versions that a run in a store pushed; other URLs unchanged.
 
-    What was copied before is known without the store, which may be away.
+    URLs that were copied before are resolved without the store, which may be unavailable.
 
     Args:
         url: A run, or a folder of versions.
-        wait: Whether the URL may have nothing below it yet.
+        wait: Whether the URL may still be empty.
 
     Raises:
-        InputError: nothing is there, or it is a single version, or a run without a model or with models of several
-            names, or the store refuses the request or does not answer.
+        InputError: the URL is empty, a single version, a run without a model, or a run with models of several names; or
+            the store refuses the request or does not answer.
     """
     url = url.rstrip("/")
     copy = local_copy(url)
@@ -102,18 +102,18 @@ def base_url_of(url: str, wait: bool) -> str:
 
 
 def numbers_below(base: str) -> list[int]:
-    """Returns the numbers of a model's versions in a store, lowest first. Some may not be whole."""
+    """Returns the numbers of a model's versions in a store, lowest first, including incomplete versions."""
     names = (stores.name_of(url) for url, size in stores.objects_below(base, recursive=False) if size is None)
     return sorted(int(name) for name in names if name.isdecimal() and str(int(name)) == name)
 
 
 def is_whole(base: str, number: int) -> bool:
-    """Returns whether a version in a store has its manifest."""
+    """Returns whether a version in a store is complete: it has its manifest."""
     return stores.is_file(stores.join(base, str(number), MANIFEST))
 
 
 def newest_stored(base: str) -> int | None:
-    """Returns the highest number of a model's whole versions in a store; None if there is none."""
+    """Returns the highest number of a model's complete versions in a store; None if there is none."""
     numbers = numbers_below(base)
     if not numbers or is_whole(base, numbers[-1]):
         return numbers[-1] if numbers else None
@@ -121,10 +121,10 @@ def newest_stored(base: str) -> int | None:
 
 
 def whole_of(base: str, numbers: Collection[int]) -> set[int]:
-    """Returns which of some versions in a store have their manifest.
+    """Returns which of the given versions in a store are complete.
 
-    Of more than _ASKED_ABOUT, all objects below the base are listed: a thousand of them is a request, as many as one
-    version costs that is asked about.
+    Up to _ASKED_ABOUT versions take one request each. For more, all objects below the base are listed, a thousand per
+    request.
     """
     if len(numbers) <= _ASKED_ABOUT:
         return {number for number in numbers if is_whole(base, number)}
@@ -134,7 +134,7 @@ def whole_of(base: str, numbers: Collection[int]) -> set[int]:
 
 
 def fetch_newest(base: str, folder: pathlib.Path) -> None:
-    """Fetches a model's newest version from a store into a folder of versions, unless it is there already."""
+    """Fetches a model's newest version from a store into a folder of versions, unless it is already there."""
     newest = newest_stored(base)
     if newest is not None and not (folder / str(newest)).exists():
         download(stores.join(base, str(newest)), folder / str(newest))
@@ -142,9 +142,9 @@ def fetch_newest(base: str, folder: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def versions_at(output: pathlib.Path | str) -> Iterator[Output]:
-    """Yields the folder of versions to write one into: the output itself, or for a URL a folder of this machine.
+    """Yields a folder of versions to write a version into: the output itself, or a local folder for a URL.
 
-    The latter has the newest version in the store, and the newest one after the block is pushed.
+    The local folder holds the newest version in the store. After the block, its newest version is pushed.
 
     Raises:
         StoreError: as in `push_version`.
@@ -162,11 +162,11 @@ def versions_at(output: pathlib.Path | str) -> Iterator[Output]:
 
 
 def push_version(version: pathlib.Path, base: str) -> None:
-    """Uploads a version to a store, where it appears whole. Does nothing if the version is there already.
+    """Uploads a version to a store, where it appears complete. Does nothing if the same version is already there.
 
     Raises:
-        StoreError: another process pushes, or has pushed a later version or another one of this number, or the store
-            refuses the request or does not answer.
+        StoreError: another process is pushing, has pushed a later version, or has pushed a different version with this
+            number; or the store refuses the request or does not answer.
     """
     url = stores.join(base, version.name)
     with one_writer(base):
@@ -215,19 +215,19 @@ class Mirror:
             raise StoreError(f"{self.folder}: cannot be made ({error.strerror}); set {CACHE} to a folder") from error
 
     def is_empty(self) -> bool:
-        """Returns whether no version was copied yet."""
+        """Returns whether no version has been copied yet."""
         return not versions(self.folder)
 
     def follow(self, wanted: Callable[[dict[int, pathlib.Path]], dict[int, pathlib.Path]]) -> None:
-        """Copies the versions that are wanted of those in the store, and removes those that the store has no more.
+        """Copies the wanted versions of the store, and removes copies that the store no longer has.
 
-        An unwanted version of the copies stays until a later one is here, as a way back.
+        An unwanted copy remains until a later version is copied, to allow a rollback.
 
         Args:
-            wanted: Returns the versions to serve out of all.
+            wanted: Selects the versions to serve from all versions.
 
         Raises:
-            StoreError: the store refuses the request or does not answer. The copies stay.
+            StoreError: the store refuses the request or does not answer. The copies remain.
         """
         numbers = numbers_below(self.url)
         present = {number: self.folder / str(number) for number in numbers}
@@ -239,7 +239,7 @@ class Mirror:
         while halves := wanted(present).keys() - whole:
             unfinished |= halves
             present = {number: folder for number, folder in present.items() if number not in unfinished}
-        self._say(
+        self._log_change(
             "unfinished",
             f"{self.url}: without {MANIFEST}, so still being written or not pushed by ctrpipe: version "
             f"{_newest_of(unfinished)}"
@@ -268,9 +268,9 @@ class Mirror:
         return number in present and is_whole(self.url, number)
 
     def try_to_follow(self, wanted: Callable[[dict[int, pathlib.Path]], dict[int, pathlib.Path]]) -> None:
-        """Like `follow`, but logs an error of the store or of this machine's disk once.
+        """Like `follow`, but logs an error of the store or of the local disk once.
 
-        Versions that were already copied are still served.
+        Versions that are already copied are still served.
         """
         fault = ""
         try:
@@ -285,10 +285,10 @@ class Mirror:
                 f"{self.url}: cannot be copied to {self.folder} ({error.strerror}): what is copied is served on; make "
                 f"room there, or set {CACHE} to another folder"
             )
-        self._say("fault", fault)
+        self._log_change("fault", fault)
 
-    def _say(self, about: str, text: str) -> None:
-        """Logs a text once, as long as no other about the same follows."""
+    def _log_change(self, about: str, text: str) -> None:
+        """Logs a text, unless it repeats the last text on the same subject."""
         if text and text != self._said.get(about):
             log.warning("%s", text)
         self._said[about] = text

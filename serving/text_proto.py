@@ -20,8 +20,9 @@ def read_text_proto(path: pathlib.Path, message: Any, example: str = "") -> Any:
         example: A valid text to show in errors.
 
     Raises:
-        InputError: the file cannot be read, is endless or empty, or is not a message of that type; the error names the
-            line. An empty file is a valid text, but TensorFlow Serving cannot read one: it maps the file into memory.
+        InputError: the file cannot be read, is not a regular file, is empty, or is not a message of that type; the
+            error names the line. An empty file is a valid text proto, but TensorFlow Serving cannot read it, because it
+            maps the file into memory.
     """
     advice = f"; it is, for example, {example}" if example else ""
     check_ends([path], _MOST_BYTES)

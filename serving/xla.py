@@ -21,7 +21,7 @@ _MUST_COMPILE = "_XlaMustCompile"  # set by tf.function(jit_compile=True) on the
 
 
 def xla_node(version: pathlib.Path) -> str | None:
-    """Returns the name of a function or node of the version's graph that XLA must compile, or None.
+    """Returns the name of a function or node of the version's graph that XLA must compile; None if there is none.
 
     Checks all functions, including those that no signature calls.
     """

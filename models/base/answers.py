@@ -1,4 +1,4 @@
-"""What a model answers, from its outputs: probabilities, and the numbers of tasks that predict one."""
+"""Converts a model's outputs to predictions: probabilities, and numbers for regression tasks."""
 
 from keras import ops
 
@@ -12,7 +12,7 @@ def answers(outputs: Tensor, feature_map: FeatureMap) -> Tensor:
     """Returns the predictions of all tasks, float32 (batch_size, tasks).
 
     Args:
-        outputs: A model's logits, and the outputs of tasks that predict numbers, float32 (batch_size, tasks).
+        outputs: A model's outputs: logits, or the raw outputs of regression tasks, float32 (batch_size, tasks).
         feature_map: The description of the tasks.
     """
     if not feature_map.number_tasks:
@@ -25,7 +25,7 @@ def answers(outputs: Tensor, feature_map: FeatureMap) -> Tensor:
 
 
 def answer(outputs: Tensor, number: NumberTask) -> Tensor:
-    """Returns a task's numbers from its outputs, in the shape of the outputs."""
+    """Converts a regression task's outputs to numbers, in the shape of the outputs."""
     if number.predicts == "count":
         return number.scale * ops.exp(ops.minimum(outputs, MOST))
     return number.center + number.scale * outputs
@@ -35,8 +35,8 @@ def number_losses(labels: Tensor, outputs: Tensor, number: NumberTask) -> Tensor
     """Returns the loss of each row, in the shape of the labels, for labels y and outputs z.
 
     With `t = (y - center) / scale`: `(z - t)^2 / 2` for a mean, `|z - t|` for a median, and `e^z - t z`, Poisson's
-    negative log-likelihood without its constant, for a count. Beyond MOST, e^z goes on as its tangent, so that its
-    gradient does not vanish.
+    negative log-likelihood without its constant, for a count. Beyond MOST, e^z continues as its tangent, which keeps
+    the gradient from vanishing.
     """
     target = (labels - number.center) / number.scale
     if number.predicts == "median":

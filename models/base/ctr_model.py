@@ -151,7 +151,7 @@ class CTRModel(keras.Model):
             self.make_linear(linear_l2)
 
     def _embed_numbers(self) -> None:
-        """Makes the model one that embeds its dense features. Raises ValueError if it cannot."""
+        """Makes the model embed its dense features. Raises ValueError if it cannot."""
         if not (self.embeds_dense or self.may_embed_dense):
             require_no_embedded(type(self).__name__, self.feature_map)
         self.embeds_dense = True
@@ -352,8 +352,8 @@ class CTRModel(keras.Model):
     def output_biases(self) -> list[keras.Variable]:
         """Returns the biases that are added to every row's logits; concatenated they have the shape (tasks,).
 
-        If the logits are the mean of several layers', these are the biases of each layer in turn. The model must be
-        built. A subclass whose last layer is not `logit`, `tower` or `head` overrides this method.
+        If the logits are the mean of several layers' outputs, these are the biases of each layer in turn. The model
+        must be built. A subclass whose last layer is not `logit`, `tower` or `head` overrides this method.
 
         Raises:
             ValueError: the model has no such bias.

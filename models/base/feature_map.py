@@ -123,7 +123,7 @@ class Text:
         padding_id, unknown_id, classify_id, separator_id, mask_id: The special tokens [PAD], [UNK], [CLS], [SEP],
             [MASK].
         number_ids: The tokens of the numbers 0, 1, 2, ..., at most up to 999; -1 for a number that is not in the
-            vocabulary. The numbers after the last entry are not in the vocabulary either.
+            vocabulary. Numbers beyond the last entry are not in the vocabulary.
 
     Raises:
         ValueError: `length` is not positive, `number_ids` has more than 1000 entries, or a token is outside the
@@ -158,7 +158,7 @@ class Text:
 class NumberTask:
     """A task that predicts a number: `center + scale z` for the output z, or `scale e^z` for `count`.
 
-    A model's output is then of the size of a logit, whatever the number's unit.
+    An output thus has the magnitude of a logit for numbers of any unit.
 
     Args:
         task: The name of the task.
@@ -166,7 +166,7 @@ class NumberTask:
         center, scale: Mean and standard deviation of the labels of the training rows; 0 and their mean for "count".
 
     Raises:
-        ValueError: `predicts` is another word, or `scale` is not positive.
+        ValueError: `predicts` is unknown, or `scale` is not positive.
     """
 
     task: str
@@ -195,11 +195,11 @@ class FeatureMap:
         negative_sampling: Share of the negatives that is kept in the training and validation rows, in (0, 1].
         fake_negatives: Whether every positive training row also appears as a negative. The model corrects its
             predictions for this.
-        dense_widths: How many columns of ``dense`` each dense feature has: 1 for a number, the length for a vector. ()
+        dense_widths: Number of columns of each dense feature in ``dense``: 1 for a number, the length for a vector. ()
             if all are numbers.
         number_tasks: The tasks that predict a number. All others predict a probability.
-        embedded: Names of the dense features that are numbers in [0, 1], or -1 where one is missing. A model makes
-            embeddings of them that are more than multiples of one vector.
+        embedded: Names of the dense features that are numbers in [0, 1], or -1 for a missing number. A model gives them
+            nonlinear embeddings (NumberEmbedding).
 
     Raises:
         ValueError: `embedded` does not name numbers of `dense`, `dense_widths` has another length than `dense` or is
@@ -284,7 +284,7 @@ class FeatureMap:
             tasks: Names of the labels; the first is the primary one.
             text: The text; None for data without a text.
             numbers: Names of the columns in ``numbers``.
-            dense_widths: How many columns of ``dense`` each dense feature has; () if all are numbers.
+            dense_widths: Number of columns of each dense feature in ``dense``; () if all are numbers.
 
         Example:
             >>> feature_map = FeatureMap.from_sizes([("site", "categorical", 100), ("tags", "multivalent", 50, 3)])
@@ -300,7 +300,7 @@ class FeatureMap:
 
     @property
     def numbers_by_task(self) -> dict[str, NumberTask | None]:
-        """What each task predicts, in order: None for a probability."""
+        """The NumberTask of each task, in order; None for a probability."""
         named = {each.task: each for each in self.number_tasks}
         return {task: named.get(task) for task in self.tasks}
 
@@ -377,7 +377,7 @@ class FeatureMap:
 
     @classmethod
     def from_json(cls, text: str) -> "FeatureMap":
-        """Returns the feature map that `to_json` wrote. Raises ValueError if the text is not a feature map."""
+        """Parses the JSON of `to_json`. Raises ValueError if it is not a feature map."""
         value = json.loads(text)
         try:
             return cls(

@@ -77,8 +77,8 @@ class HistoryModel(CTRModel):
     def _embedded(self, table: FieldEmbedding, inputs: Inputs, gathered: Inputs | None) -> Tensor:
         """Returns a table's embedding of each slot, (batch_size, slots, width).
 
-        For one context and many candidates, if `shares_history` and no sequence is the candidate's, returns them by
-        field: (1, slots, width) for the context's fields, (candidates, slots, width) for the others.
+        For one context and many candidates, if `shares_history` is set and no sequence belongs to the candidate,
+        returns them by field: (1, slots, width) for the context's fields, (candidates, slots, width) for the others.
         """
         given = (gathered or {}).get(table.name)
         candidates_have = any(field.kind == "sequence" for field in self.feature_map.candidate_fields)
@@ -134,7 +134,7 @@ class HistoryModel(CTRModel):
 
 
 def _of_items(rows: Tensor, ids: Tensor, field: Field) -> Tensor:
-    """Returns one embedding of each item, (batch_size, length, width): the mean of those of its values.
+    """Returns one embedding of each item, (batch_size, length, width): the mean over the item's values.
 
     Args:
         rows: The embeddings of the slots, (batch_size, slots, width), zero for padding; or (1, slots, width).

@@ -34,8 +34,8 @@ def without_fake_negatives(logits: Tensor) -> Tensor:
 class BinaryCrossEntropy(keras.losses.Loss):
     """Cross-entropy of binary labels and logits, averaged over rows and tasks, in nats.
 
-    `loss = log(1 + e^z) - y z`, for logits z and labels y, (batch_size, tasks) each. A label that is NaN is unknown:
-    its loss and gradient are 0, and the row counts for its other tasks.
+    `loss = log(1 + e^z) - y z`, for logits z and labels y, (batch_size, tasks) each. A NaN label is unknown: its loss
+    and gradient are 0, and the row still counts for its other tasks.
 
     With `fake_negatives`, every row appears as a negative, and every positive row a second time as a positive. The loss
     is then weighted by `1 + p` where y = 1 and `(1 - p)(1 + p)` where y = 0, with `p = 1 / (1 + e^-z)` as a constant.
@@ -115,7 +115,7 @@ def focal(labels: Tensor, logits: Tensor, gamma: float = 2.0, alpha: float | Non
     """Returns the focal loss of each row, `-α_t (1 - p_t)^γ log p_t`, in the shape of the labels.
 
     p_t is the probability of the row's class, and α_t is `alpha` for a click and 1 - `alpha` otherwise, or 1 without
-    `alpha`. A label between 0 and 1 counts as so many clicks.
+    `alpha`. A label between 0 and 1 counts as a fraction of a click.
 
     References:
         Lin et al., "Focal Loss for Dense Object Detection", 2017, equation 5.
@@ -128,11 +128,11 @@ def focal(labels: Tensor, logits: Tensor, gamma: float = 2.0, alpha: float | Non
 
 
 def same_group(groups: Tensor, known: Tensor) -> Tensor:
-    """Returns which rows with a label are in a row's group, float32 (batch_size, batch_size).
+    """Returns for each row the rows with a label in its group, float32 0 or 1 (batch_size, batch_size).
 
     Args:
-        groups: The halves of each row's group number, int32 (batch_size, 2). Rows of the number 0 have no group, and
-            are alone.
+        groups: The halves of each row's group number, int32 (batch_size, 2). A row with number 0 forms a group of its
+            own.
         known: Whether each row has a label, bool (batch_size,).
     """
     same = ops.all(groups[:, None] == groups[None], axis=2)
@@ -143,9 +143,9 @@ def same_group(groups: Tensor, known: Tensor) -> Tensor:
 
 
 def pairwise_logistic(labels: Tensor, logits: Tensor, same: Tensor) -> Tensor:
-    """Returns each row's loss of its pairs, (batch_size,): `y_i mean_j log(1 + e^(z_j - z_i))`.
+    """Returns the mean loss of each row's pairs, (batch_size,): `y_i mean_j log(1 + e^(z_j - z_i))`.
 
-    The mean is over the rows j of the group without a click, weighted by 1 - y_j; without any, the loss is 0.
+    The mean is over the rows j of the group without a click, weighted by 1 - y_j; without such rows, the loss is 0.
 
     Args:
         labels, logits: y and z, float32 (batch_size,).
@@ -177,8 +177,9 @@ def softmax_in_group(targets: Tensor, logits: Tensor, same: Tensor) -> Tensor:
 def joint_ranking_and_calibration(labels: Tensor, logits: Tensor, same: Tensor, share: float) -> Tensor:
     """Returns JRC's loss of each row, (batch_size,): a cross-entropy and, for each class, a softmax within the group.
 
-    `share (log(1 + e^z) - y z) + (1 - share) (-y log(e^z_i / Σ_j e^z_j) - (1 - y) log(e^-z_i / Σ_j e^-z_j))`. The paper
-    has a logit for each class, and z is their difference. Here the logits are z and -z, so that a model has one.
+    `share (log(1 + e^z) - y z) + (1 - share) (-y log(e^z_i / Σ_j e^z_j) - (1 - y) log(e^-z_i / Σ_j e^-z_j))`. The
+    paper's model has a logit for each class, and z is their difference. Here a model has one output z, and the class
+    logits are z and -z.
 
     References:
         Sheng et al., "Joint Optimization of Ranking and Calibration with Contextualized Hybrid Model", 2023, equations
@@ -199,8 +200,8 @@ class TaskLosses:
         gamma, alpha: See `focal`.
         share: See `joint_ranking_and_calibration`.
         others: Further losses by name: functions of labels and logits, (batch_size,) each, to the loss of each row.
-        numbers: By task, the number that it predicts, whose loss is that of `number_losses` in place of the named one;
-            None for a probability. () if all are probabilities.
+        numbers: The NumberTask of each task, which replaces the named loss by `number_losses`; None for a probability.
+            () if all are probabilities.
     """
 
     names: tuple[str, ...]

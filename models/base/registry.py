@@ -154,7 +154,7 @@ def check_hyperparameters(name: str, **hyperparameters: Any) -> None:
 
 
 def check_values(name: str, options: Mapping[str, Any], hyperparameters: Mapping[str, Any]) -> None:
-    """Checks hyperparameters against the options of a model, which a stored table may hold.
+    """Checks hyperparameters against a model's options, which may come from a stored table.
 
     Args:
         name: The model's name, for messages.
@@ -229,7 +229,7 @@ def derives_from(name: str, base: str) -> bool:
 
 
 def is_boosted(name: str) -> bool:
-    """Returns whether a model has boosted trees.
+    """Returns whether a model contains boosted trees.
 
     Raises:
         ValueError: see `model_class`.
@@ -240,8 +240,8 @@ def is_boosted(name: str) -> bool:
 def foreign_code(name: str, hyperparameters: Mapping[str, Any]) -> list[str]:
     """Returns the classes outside ctrpipe that `create` would import, as `module:Class`.
 
-    A file that came from elsewhere names classes too, and an import runs the module. A module that this process has
-    already imported does not run again.
+    An untrusted file can name such classes, and importing a module runs it. Modules that this process has already
+    imported are not listed.
     """
     classes = dict.fromkeys(text for text in _texts([name, hyperparameters]) if _OWN.fullmatch(text))
     modules = {own: own.partition(":")[0] for own in classes}
@@ -260,8 +260,9 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def source_of(name: str) -> str:
-    """Returns a hash of the source of a user's own model and of the modules beside it that it imports; "" for a model
-    of the registry.
+    """Returns a hash of the source of a user's own model and of the neighbouring modules that it imports.
+
+    Returns "" for a model of the registry.
 
     Raises:
         ValueError: see `model_class`.
@@ -297,7 +298,7 @@ def _own_class(name: str) -> type["CTRModel"]:
 
 
 def _name_now(old: str) -> str:
-    """Returns the dotted name of a module that was at the top level in ctrpipe 0.2."""
+    """Returns the current dotted name of a module that was at the top level in ctrpipe 0.2."""
     part, _, module = old.partition(".")
     base = f"ctrpipe.{part}.base.{module}"
     return base if part == "models" and module and importlib.util.find_spec(base) else f"ctrpipe.{old}"

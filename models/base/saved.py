@@ -80,7 +80,7 @@ def save_model(
 
 
 def is_saved(folder: pathlib.Path) -> bool:
-    """Returns whether a folder holds what `save_model` writes."""
+    """Returns whether a folder contains a saved model."""
     return (folder / DESCRIPTION).is_file() and (folder / WEIGHTS).is_file()
 
 
@@ -88,7 +88,7 @@ def read_description(folder: pathlib.Path) -> dict[str, Any]:
     """Returns a saved model's `name`, `hyperparameters`, `feature_map`, and the names of its `weights` and `state`.
 
     Raises:
-        InputError: the file is absent, endless or damaged, or was written by newer code.
+        InputError: the file is absent, damaged or not a regular file, or was written by a newer version.
     """
     check_ends(folder / name for name in (DESCRIPTION, WEIGHTS, STATE))
     try:
@@ -110,7 +110,7 @@ def read_feature_map(folder: pathlib.Path) -> FeatureMap:
 
 
 def check_code(place: pathlib.Path, name: str, hyperparameters: Mapping[str, Any], trust: bool) -> None:
-    """Checks that a model which a file describes needs no code that was not asked for.
+    """Checks that loading a described model imports no code outside ctrpipe, unless the user trusts the file.
 
     Args:
         place: The file or folder, for the error.
@@ -136,11 +136,11 @@ def saved_class(folder: pathlib.Path, trust: bool = False) -> type["CTRModel"]:
 
 
 def load_model(folder: pathlib.Path, trust: bool = False) -> "CTRModel":
-    """Returns a model that `save_model` wrote, in float32, on the Keras backend of this process.
+    """Loads a model of `save_model` in float32, on the Keras backend of this process.
 
     Args:
         folder: The folder.
-        trust: Whether a class of another module than ctrpipe's, which the folder names, may be imported.
+        trust: Whether a class outside ctrpipe that the folder names may be imported.
 
     Raises:
         InputError: the files are absent or damaged, the weights do not fit the code of the model, or the code is not

@@ -16,8 +16,8 @@ LEAST_SQUARE = 1e-12  # lower bound of a squared length in the normalisation
 class VectorModel(CTRModel):
     """Base class of vector models: the logit is a similarity of a user vector and an item vector.
 
-    Items can therefore be retrieved by their vectors. The item's columns are those with the role item and those that a
-    `shared_with` names; all others are the user's. A subclass defines `user_vectors` and `item_vectors`. Their inner
+    Items can therefore be retrieved by their vectors. The item's columns have the role item or are named by a
+    `shared_with`; all others belong to the user. A subclass defines `user_vectors` and `item_vectors`. Their inner
     products must rank items in the same order as the logits.
 
     Args:

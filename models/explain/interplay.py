@@ -89,7 +89,7 @@ def _drawn(cells: Cells, rows: Counts, expected: Floats, draws: int, random: np.
 
 
 def _against(statistic: float, of_chance: Floats, rows: int) -> Interplay:
-    """Returns the deviation of a G² from the simulated G²."""
+    """Compares a G² with the simulated G²; returns the deviation."""
     mean, variance = float(of_chance.mean()), float(of_chance.var(ddof=1))
     if variance < LEAST_VARIANCE:
         return Interplay(0.0, 0.0, 1.0)

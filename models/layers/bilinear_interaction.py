@@ -13,7 +13,7 @@ KINDS = ("all", "each", "interaction")
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class BilinearInteraction(keras.layers.Layer):
-    """Products of pairs of fields, the first of which is multiplied by a matrix.
+    """Products of pairs of fields, with the first field multiplied by a matrix.
 
     `p_ij = (e_i W) ∘ e_j` for i < j, in the order (0, 1), (0, 2), ..., (1, 2), ...
 

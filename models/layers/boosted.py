@@ -1,12 +1,12 @@
-"""Models with boosted trees, which another library trains."""
+"""Base class of models with boosted trees, which another library trains."""
 
 from typing import Any
 
 
 class Boosted:
-    """A model whose logits are, at least in part, those of boosted trees. It has no useful gradients.
+    """A model whose logits come, at least in part, from boosted trees. It has no useful gradients.
 
-    The trees are trained by LightGBM, after the rest of the model and in the chief's process.
+    LightGBM trains the trees after the rest of the model, in the chief's process.
     """
 
     trees: Any

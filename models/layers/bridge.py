@@ -14,11 +14,11 @@ KINDS = ("product", "sum", "concat", "attention")
 class Bridge(keras.layers.Layer):
     """Joins the states of two parallel networks after a layer of each.
 
-    "product": `x ∘ y`; "sum": `x + y`; "concat": `relu(W [x, y] + b)`; "attention": `a(x) ∘ x + a(y) ∘ y` with
-    `a(v) = softmax(V relu(U v + c))`.
+    "product": `x ∘ y`; "sum": `x + y`; "concat": `relu(W [x, y] + b)`; "attention": `a(x) ∘ x + a(y) ∘ y` with `a(v) =
+    softmax(V relu(U v + c))`.
 
     Args:
-        kind: str. One of these. Defaults to "product".
+        kind: str. One of the kinds above. Defaults to "product".
 
     Example:
         >>> x = keras.random.normal((2, 6))  # (batch_size, width)

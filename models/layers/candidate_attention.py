@@ -19,8 +19,8 @@ class CandidateAttention(keras.layers.Layer):
     Args:
         heads: int. Number of heads. Defaults to 2.
         key_dim: int. Width of a head's queries and keys. Defaults to 16.
-        found: int. Number of items that each head attends to, those of its highest scores (TWIN); None for all. Equal
-            scores at the limit are all kept. Defaults to None.
+        found: int. Number of items that each head attends to, by highest score (TWIN); None for all. All ties with the
+            last score are kept. Defaults to None.
 
     Example:
         >>> candidate, items = keras.random.normal((2, 4)), keras.random.normal((2, 5, 4))

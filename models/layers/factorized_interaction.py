@@ -13,7 +13,7 @@ RESIDUALS = ("concat", "sum")
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class FactorizedInteraction(keras.layers.Layer):
-    """A dense layer whose outputs come with products of two of its halves.
+    """A dense layer that multiplies one half of its outputs by the other.
 
     `[h_2; h_1] = W x + b`, `output = [h_2, h_1 ∘ h_2]` ("concat") or `h_2 + h_1 ∘ h_2` ("sum").
 

@@ -12,7 +12,7 @@ from ctrpipe.models.base.tensors import Shape, Tensor
 class FeatureGating(keras.layers.Layer):
     """Appends to the embeddings their products with a gate that mixes the fields.
 
-    `output = [E, E ∘ G]` with `G = W E + b`: g_f is a sum of all fields' embeddings, with weights of field f.
+    `output = [E, E ∘ G]` with `G = W E + b`: g_f is a weighted sum of all fields' embeddings.
 
     Example:
         >>> keras.ops.shape(FeatureGating()(keras.random.normal((2, 3, 4))))  # (batch_size, 2 fields, dim)

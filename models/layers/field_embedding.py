@@ -18,7 +18,7 @@ class FieldEmbedding(keras.layers.Layer):
 
     `output_f = Σ_{s in slots of f} w_s table[ids_s]`, where id 0 (padding) counts as zero. The field's `pooling` sets
     the weights w: 1 (sum), 1 / items (mean), or the softmax over the items of `<table[ids_s], table[candidate]>`
-    (attention). The weights of a weighted field are those of its slots. A field without items has a zero embedding.
+    (attention). A weighted field uses the weights of its slots. A field without items has a zero embedding.
 
     Args:
         feature_map: FeatureMap. The description of the packed ids.
@@ -115,8 +115,8 @@ class FieldEmbedding(keras.layers.Layer):
         """Returns the weights of the weighted fields' slots by field, (batch_size, slots, 1).
 
         Args:
-            ids: Packed ids by field; the weights of a field whose ids are those of one row, (1, slots), are too.
-            fields: The fields that `weights` has, in order, and any others.
+            ids: Packed ids by field. A field with the ids of one row, (1, slots), also gets the weights of one row.
+            fields: The fields of `weights` in order, possibly among others.
             weights: (batch_size, weighted slots); None without weighted fields.
         """
         weighted = [field for field in fields if field.weighted]
@@ -129,7 +129,7 @@ class FieldEmbedding(keras.layers.Layer):
         }
 
     def _of_all_slots(self, ids: Tensor, weights: Tensor) -> Tensor:
-        """Returns the weight of every slot, (batch_size, slots, 1): 1 for a field that is not weighted."""
+        """Returns the weight of every slot, (batch_size, slots, 1), with 1 for unweighted fields."""
         fields = self.feature_map.fields
         of_fields = by_field(ops.expand_dims(ops.ones_like(ids, dtype=self.compute_dtype), -1), fields)
         found = by_field(ops.expand_dims(ops.cast(weights, self.compute_dtype), -1), [f for f in fields if f.weighted])

@@ -1,4 +1,4 @@
-"""A gate between 0 and 2 that a prior determines (PEPNet)."""
+"""A gate between 0 and 2, computed from a prior (PEPNet)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Similarity of each item of a history to the candidate by their hashes (ETA)."""
+"""Similarity of history items to the candidate by locality-sensitive hashes (ETA)."""
 
 from typing import Any
 

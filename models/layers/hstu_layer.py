@@ -1,4 +1,4 @@
-"""A layer of HSTU, over the items of a history or of a candidate to them."""
+"""A layer of HSTU: attention over the items of a history, and of a candidate to the items."""
 
 from typing import Any
 
@@ -15,11 +15,11 @@ from ctrpipe.models.layers.one_history import is_shared
 class HSTULayer(keras.layers.Layer):
     """Hierarchical sequential transduction unit: pointwise attention with a gate and relative biases.
 
-    `[U, V, Q, K] = SiLU(W LayerNorm(x) + b)`, `A_ij = SiLU(<q_i, k_j> + p_{i-j} + t_{b(j)}) / n_i`,
-    `output = W_o (LayerNorm(A V) ∘ U) + x`.
+    `[U, V, Q, K] = SiLU(W LayerNorm(x) + b)`, `A_ij = SiLU(<q_i, k_j> + p_{i-j} + t_{b(j)}) / n_i`, `output = W_o
+    (LayerNorm(A V) ∘ U) + x`.
 
-    p is a bias for the distance of the places, t one for the time bucket of the item that is read, and n_i the number
-    of items that i reads, including itself.
+    p is a bias for the distance of the positions, t a bias for the time bucket of item j, and n_i the number of items
+    that i attends to, including itself.
 
     Args:
         heads: int. Number of heads; must divide the width. Defaults to 2.
@@ -83,8 +83,8 @@ class HSTULayer(keras.layers.Layer):
 
         Args:
             items: The states of the items, newest first, (batch_size, length, width), or (1, length, width) for all
-                candidates. An item reads itself and older ones.
-            candidate: The state of the candidate, (batch_size, width), which reads itself and all items.
+                candidates. An item attends to itself and older items.
+            candidate: The state of the candidate, (batch_size, width), which attends to itself and all items.
             is_item: False for padding, bool (batch_size, length), or (1, length).
             buckets: The time bucket of each item, int32 (batch_size, length), or (1, length), with `buckets`.
             training: Whether dropout is on.

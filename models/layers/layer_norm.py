@@ -1,4 +1,4 @@
-"""Layer normalization with a gradient of few passes over the data."""
+"""Layer normalization whose gradient takes few passes over the data."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,14 +13,14 @@ from ctrpipe.models.base.tensors import Tensor
 class LayerNorm(keras.layers.LayerNormalization):
     """Layer normalization over the last axis, with the weights and settings of keras.layers.LayerNormalization.
 
-    `y = γ x̂ + β` with `x̂ = (x - mean(x)) / sqrt(var(x) + ε)`, computed in float32 at least. The gradient of x is
-    `(g γ - mean(g γ) - x̂ mean(g γ x̂)) / sqrt(var(x) + ε)` for an upstream gradient g. TensorFlow differentiates the
-    mean, the variance and the scaling one by one, and takes 1.5 times as long for both directions on a CPU. JAX fuses
-    them, and computes as Keras does.
+    `y = γ x̂ + β` with `x̂ = (x - mean(x)) / sqrt(var(x) + ε)`, computed in float32 at least. The gradient of x is `(g
+    γ - mean(g γ) - x̂ mean(g γ x̂)) / sqrt(var(x) + ε)` for an upstream gradient g. TensorFlow differentiates the mean,
+    the variance and the scaling one by one, and takes 1.5 times as long for both directions on a CPU. On JAX, which
+    fuses these operations, the layer uses Keras's implementation.
 
     Args:
-        **kwargs: Options of keras.layers.LayerNormalization, with `axis`, `center`, `scale` and `rms_scaling` as they
-            are by default.
+        **kwargs: Options of keras.layers.LayerNormalization, except `axis`, `center`, `scale` and `rms_scaling`, which
+        keep their defaults.
 
     Example:
         >>> ops.shape(LayerNorm(epsilon=1e-6)(keras.random.normal((2, 6, 4))))

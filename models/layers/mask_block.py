@@ -1,4 +1,4 @@
-"""A block whose input is multiplied by a mask of all features (MaskNet)."""
+"""A block whose input is multiplied by a mask computed from all features (MaskNet)."""
 
 from typing import Any
 

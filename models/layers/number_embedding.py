@@ -1,4 +1,4 @@
-"""Embeddings of numbers that are more than a multiple of one vector: AutoDis, and periodic functions."""
+"""Nonlinear embeddings of numbers: AutoDis, and periodic functions."""
 
 import math
 from typing import Any
@@ -15,16 +15,16 @@ SLOPE, SKIP = 0.01, 0.1  # of AutoDis: the leaky ReLU's slope, and α, the part 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class NumberEmbedding(keras.layers.Layer):
-    """Gives each number a vector that a network of the number's own computes from it.
+    """Embeds each number by a small network of its own.
 
     `periodic`: `e = relu(W v + b)`, `v = [sin(2π c_1 x) ... sin(2π c_k x), cos(2π c_1 x) ... cos(2π c_k x)]`, with
-    learned frequencies c that start from a normal distribution of standard deviation `scale`.
+    learned frequencies c, initialised from a normal distribution with standard deviation `scale`.
 
-    `autodis`: a mixture of `bins` learned vectors, `e = Σ_h p_h m_h`, `p = softmax(z / scale)`, `z = W h + α h`,
-    `h = leaky_relu(w x)`, with α = 0.1.
+    `autodis`: a mixture of `bins` learned vectors, `e = Σ_h p_h m_h`, `p = softmax(z / scale)`, `z = W h + α h`, `h =
+    leaky_relu(w x)`, with α = 0.1.
 
-    A negative number is missing, and has a vector of its own. The layer computes in float32, as a number of 8 bits
-    loses its place among the others, and returns the layer's compute type.
+    A negative number is missing, and has its own vector. The layer computes in float32, because an 8-bit number is too
+    coarse, and returns the layer's compute type.
 
     Args:
         dim: int. Width of a vector.

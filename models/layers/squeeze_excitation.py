@@ -11,7 +11,7 @@ from ctrpipe.models.base.tensors import Shape, Tensor
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class SqueezeExcitation(keras.layers.Layer):
-    """Multiplies each field's embedding by a weight that the means of all embeddings determine.
+    """Multiplies each field's embedding by a weight computed from the means of all embeddings.
 
     `output_f = a_f e_f` with `a = act(W_2 relu(W_1 z))`, `z_f = mean(e_f)`.
 

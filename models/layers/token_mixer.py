@@ -16,7 +16,7 @@ class TokenMixer(keras.layers.Layer):
 
     `s_h = [x_1^h, ..., x_T^h]` for each of T heads, `u = LayerNorm(s + x)`, `output = LayerNorm(FFN_t(u_t) + u_t)` with
     `FFN_t(u) = W2_t gelu(W1_t u + b1_t) + b2_t`. With experts, the network of a token is `Σ_e relu(r_te u + c_te)
-    FFN_te(u)`: most gates may be zero.
+    FFN_te(u)`, with sparse gates.
 
     Args:
         ffn_dim: int. Width of the hidden layers. Defaults to 64.

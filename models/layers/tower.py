@@ -41,8 +41,8 @@ class Tower(keras.layers.Layer):
         (2, 1)
 
     Raises:
-        ValueError: there are neither hidden layers nor outputs, `normalization` or `place` is unknown, or there is
-            another number of dropout rates than of hidden layers.
+        ValueError: there are neither hidden layers nor outputs, `normalization` or `place` is unknown, or the number of
+            dropout rates differs from the number of hidden layers.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ def rates_of_layers(dropout: float | Sequence[float], hidden_units: Sequence[int
     """Returns the dropout rate of each hidden layer.
 
     Raises:
-        ValueError: there is another number of rates than of hidden layers.
+        ValueError: the number of rates differs from the number of hidden layers.
     """
     if isinstance(dropout, int | float):
         return [dropout] * len(hidden_units)

@@ -76,7 +76,7 @@ class TreeEnsemble(keras.layers.Layer):
             weight.assign(given)
 
     def fold(self) -> None:
-        """Leaves out the trees and levels that the weights do not use, for a model whose weights stay as they are."""
+        """Removes unused trees and levels, for a model whose weights no longer change."""
         left, right, value = (np.asarray(weight) for weight in (self.left, self.right, self.value))
         nodes = np.zeros((self.trees, 1), np.int32)  # of a level, by tree
         levels = 0

@@ -1,4 +1,4 @@
-"""A Transformer layer over items, user tokens and candidate tokens, whose user part no candidate changes (OneTrans)."""
+"""A causal Transformer layer over items, user tokens and candidate tokens (OneTrans)."""
 
 from typing import Any
 
@@ -23,7 +23,8 @@ class UnifiedLayer(keras.layers.Layer):
     Args:
         heads: int. Number of heads; must divide the width. Defaults to 2.
         ffn_dim: int. Width of the feed-forward networks' hidden layer. Defaults to 64.
-        last: bool. Whether only the candidate's tokens are computed: in the last layer nothing reads the others.
+        last: bool. Whether to compute only the candidate's tokens, as in the last layer, whose other outputs are not
+            used.
             Defaults to False.
         dropout: float. Dropout rate of the attention's and the feed-forward network's outputs. Defaults to 0.
 
@@ -97,14 +98,14 @@ class UnifiedLayer(keras.layers.Layer):
         Args:
             items: The states of the items, newest first, (batch_size, length, width), or (1, length, width) for all
                 candidates.
-            user: The states of the user's tokens, (batch_size, tokens, width), or (1, tokens, width) as the items; None
-                for none.
+            user: The states of the user's tokens, (batch_size, tokens, width), or (1, tokens, width) for all
+                candidates; None for no tokens.
             candidate: The states of the candidate's tokens, (batch_size, tokens, width).
             is_item: False for padding, bool (batch_size, length), or (1, length).
             training: Whether dropout is on.
 
         Returns:
-            The new states of the three groups. Those of items and user are the old ones in a last layer.
+            The new states of the three groups. A last layer returns the items' and the user's states unchanged.
         """
         length = items.shape[1]
         key, value = self._keys_values("items", items)
@@ -152,7 +153,7 @@ class UnifiedLayer(keras.layers.Layer):
         return self._by_head(key), self._by_head(value)
 
     def _attended(self, group: str, states: Tensor, parts: list[tuple[Tensor, Tensor, Tensor]]) -> Tensor:
-        """Returns the attention of a group's tokens to several groups of keys, each with the mask of what is seen."""
+        """Returns the attention of a group's tokens to several groups of keys, each with its visibility mask."""
         query = self._by_head(self._project(group, "query", self._normalised(group, "norm", states)))
         scores = []
         for key, _, sees in parts:
@@ -171,7 +172,7 @@ class UnifiedLayer(keras.layers.Layer):
         return self._project(group, "out", ops.reshape(ops.transpose(mixed, (0, 2, 1, 3)), (-1, tokens, self.width)))
 
     def _products(self, left: Tensor, right: Tensor) -> Tensor:
-        """Returns the matrix products of each row and head; all rows may share the right one."""
+        """Returns the matrix products per row and head; all rows may share the right matrix."""
         if not is_shared(left, right):
             return ops.matmul(left, right)
         # One large product per head instead of a small one per candidate.

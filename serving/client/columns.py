@@ -18,17 +18,16 @@ Inputs: TypeAlias = Mapping[str, Column] | pa.RecordBatch | pa.Table
 
 
 def to_arrays(inputs: Inputs, none_is_nan: bool = False) -> dict[str, np.ndarray]:
-    """Returns one array per input: float32 [N], or [N, length] of vectors, or bytes objects [N].
+    """Returns one array per input: float32 [N], or [N, length] for vectors, or bytes objects [N].
 
-    A missing value is NaN or b"".
-
-    Lists and Arrow arrays of numbers become float32, the dtype of the columns of `serving_raw`. Numpy arrays keep their
-    dtype, except that all floats become float32 and text becomes bytes. In the inputs, a missing value is None or null.
+    A missing value is None or null in the inputs, and NaN or b"" in the arrays. Lists and Arrow arrays of numbers
+    become float32, the dtype of the columns of `serving_raw`. Numpy arrays keep their dtype, except that floats become
+    float32 and text becomes bytes.
 
     Args:
         inputs: The columns by name.
-        none_is_nan: Whether a column that contains only None becomes NaN. Its type is unknown, so by default it is
-            refused. For callers that know the types of the inputs.
+        none_is_nan: Whether a column that contains only None becomes NaN. By default it is an error, because its type
+            is unknown. For callers that know the types of the inputs.
 
     Raises:
         InputError: a column contains neither numbers nor text, or both, or only None.
@@ -92,7 +91,7 @@ def _from_list(values: Sequence[Any], none_is_nan: bool) -> np.ndarray:
 
 
 def _vectors(values: Sequence[Any]) -> np.ndarray:
-    """Returns vectors of one length, NaN for a missing one."""
+    """Returns vectors of equal length, with NaN for missing ones."""
     lengths = {len(value) for value in values if value is not None}
     if len(lengths) > 1:
         raise ValueError(f"vectors of {min(lengths)} and of {max(lengths)} numbers; give each row's the same length")

@@ -49,7 +49,7 @@ class GrpcClient(ModelClient):
     about to end (CANCELLED, for a call that reaches it after SIGTERM), by a retry policy of gRPC (gRFC A6).
 
     Args:
-        address: HOST:PORT, or unix:PATH; ipv4:ADDRESS:PORT,ADDRESS:PORT for servers that take over from one another.
+        address: HOST:PORT, or unix:PATH; ipv4:ADDRESS:PORT,ADDRESS:PORT for failover between servers.
         model: The model's name.
         version: The version for calls that name no version or label.
         label: The label for such calls, instead of `version`.

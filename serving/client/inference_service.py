@@ -1,8 +1,8 @@
-"""Changes which versions a KServe InferenceService serves, in a manifest that `kubectl apply` takes.
+"""Changes the served versions in the manifest of a KServe InferenceService, for `kubectl apply`.
 
 KServe knows two revisions of a service: the last one that got all requests, and the newest one, which gets the share
-`canaryTrafficPercent`. They are the labels `stable` and `canary` here. A manifest says the newest one alone, so the
-labels stand in its first line. It is a comment: KServe would start new pods for a changed annotation.
+`canaryTrafficPercent`. They are the labels `stable` and `canary` here. A manifest names only the newest revision, so
+the labels are in its first line. This line is a comment, because KServe would start new pods for a changed annotation.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ class Rollout:
         models: Where the versions are: `pvc://claim/folder`, or a store's URL.
         stable: The version that got all requests last.
         newest: The version of the manifest: the canary, or the stable one.
-        share: The percentage of requests that the newest one gets. None for all.
+        share: The percentage of requests for the newest version; None for all.
     """
 
     models: str
@@ -54,7 +54,9 @@ class Rollout:
         return canary if label == CANARY else 100 - canary
 
     def moved(self, stable: int, canary: int | None, share: int | None) -> "Rollout":
-        """Returns the rollout with other labels. `stable` is the current one, where there is a canary."""
+        """Returns the rollout with other labels. While there is a canary, `stable` must be the current stable
+        version.
+        """
         if canary is not None:
             return dataclasses.replace(self, newest=canary, share=share)
         if stable == self.stable != self.newest:  # KServe has its pods still
@@ -66,11 +68,11 @@ class InferenceService:
     """The labels of an InferenceService, in its manifest. A change removes the comments from the file.
 
     Args:
-        file: The manifest. FILE.previous, in the same folder, keeps it as it was before the last change.
-        model: The service's name, which is the model's.
+        file: The manifest. FILE.previous, in the same folder, is its state before the last change.
+        model: The name of the service and of the model.
 
     Raises:
-        InputError: the file cannot be read, or is no InferenceService of this name for TensorFlow.
+        InputError: the file cannot be read, or is not a TensorFlow InferenceService with this name.
     """
 
     def __init__(self, file: pathlib.Path, model: str):
@@ -96,7 +98,7 @@ class InferenceService:
             share: The percentage of requests for the canary.
 
         Raises:
-            InputError: KServe has no such state; nothing has changed then.
+            InputError: KServe does not support this state; nothing has changed.
         """
         document, current = self._read(self._file)
         self._check(labels, remove, share)
@@ -177,7 +179,7 @@ class InferenceService:
 
 
 def _models(document: dict[str, Any], file: pathlib.Path) -> str:
-    """Returns where the versions are, from a manifest that a change has not set versions in yet."""
+    """Returns the location of the versions from a manifest whose versions have not been set yet."""
     uri = str(document["spec"]["predictor"]["model"].get("storageUri", ""))
     if not _PVC.fullmatch(uri) and "://" not in uri:
         raise InputError(
@@ -191,10 +193,11 @@ def _models(document: dict[str, Any], file: pathlib.Path) -> str:
 
 
 def _with_versions(document: dict[str, Any], rollout: Rollout | None) -> dict[str, Any]:
-    """Returns the manifest with the newest version of a rollout, below a folder with its number, and its share.
+    """Returns the manifest with the newest version of a rollout, in a folder with its number, and its share.
 
-    A version of a claim is mounted there, one of a store is fetched there: what `storageUri` names would be in the
-    folder itself, in which TensorFlow Serving sees numbered versions only. Without a rollout the manifest stays.
+    A version of a claim is mounted in this folder, and a version of a store is fetched into it. `storageUri` would put
+    the files into the model's folder itself, where TensorFlow Serving expects numbered versions. Without a rollout, the
+    manifest is unchanged.
     """
     if rollout is None:
         return document

@@ -14,13 +14,13 @@ Key = str | bytes | int | float
 class LabelSplit:
     """A weighted choice between labels.
 
-    A key gets the same label in every process. With two labels, the label whose weight grows keeps all its keys.
+    A key gets the same label in every process. With two labels, a label whose weight grows keeps all its keys.
 
     Args:
         weights: Weight by label. {"stable": 0.95, "canary": 0.05} and {"stable": 95, "canary": 5} are equivalent.
 
     Raises:
-        InputError: a weight is negative or not finite, or no weight is above 0.
+        InputError: a weight is negative or not finite, or no weight is positive.
     """
 
     def __init__(self, weights: Mapping[str, float]):

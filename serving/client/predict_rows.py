@@ -81,9 +81,9 @@ def predict_rows(
         file: A raw log.
         rows: The maximum number of rows.
         model: The folder of the served model, to read the log's format from.
-        spec: The log's description, as an alternative to `model`. With neither, the server is asked for it.
+        spec: The log's description, instead of `model`. With neither, it is requested from the server.
         key: A column. Rows with the same value go to the same version label.
-        passed_over: Called with each malformed row before or between the rows.
+        passed_over: Called with each skipped malformed row.
         explain: Whether to request explanations too.
 
     Raises:

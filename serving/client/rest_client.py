@@ -43,7 +43,7 @@ class RestClient(ModelClient):
         split: Divides such calls between labels, instead of `label`.
         timeout: Seconds for one call, including its retries and the waits between them.
         retries: The largest number of retries of a call.
-        say_version: Whether answers contain their version. Each call then looks up the version first and requests it
+        say_version: Whether answers name their version. Each call then looks up the version first and requests it
             by number.
 
     Raises:

@@ -123,7 +123,7 @@ class Attributions:
         }
 
     def _stages(self, packed: Tensors) -> list[Tensors]:
-        """Returns the packed tensors before each exchange. The last exchange leads to the missing row."""
+        """Returns the packed tensors before each exchange. After the last exchange, they are the missing row."""
         stages: list[Tensors] = []
         now = packed
         for column in self._exchanged:
@@ -141,7 +141,7 @@ class Attributions:
         return stages
 
     def _exchangeable(self) -> list[str]:
-        """Returns the columns with discrete inputs: padded fields, those in `numbers`, the text."""
+        """Returns the columns with discrete inputs: padded fields, columns in `numbers`, the text."""
         fields = [field for field in self._model.feature_map.fields for _ in range(field.slots)]
         padded = [name for name, field in zip(self._slots, fields, strict=True) if field.slots > 1 or field.weighted]
         text = [TEXT] if "tokens" in self._missing else []

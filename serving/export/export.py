@@ -108,7 +108,9 @@ class _Servable(tf.Module):
         return {name: tf.cast(packed[name], dtype) for name, dtype in INPUTS.items() if name in packed}
 
     def _of_length(self, raw: Tensors) -> Tensors:
-        """Returns the raw columns. A request whose vectors have another length fails, with the column in its error."""
+        """Checks the lengths of vectors, and returns the raw columns. The error of a failed request names the
+        column.
+        """
         lengths, arguments = self._spec.vector_lengths, arguments_of(self._spec)
         checked = {
             name: tf.ensure_shape(raw[name], [None, length], f"{arguments[name]}_has_{length}_numbers")
@@ -150,7 +152,7 @@ class _Servable(tf.Module):
         return numbers | vectors | {name: tf.constant([b""]) for name in self._spec.text_columns}
 
     def completed(self, raw: Tensors) -> Tensors:
-        """Returns all raw columns [N, ...]; columns that are not given have missing values."""
+        """Returns all raw columns [N, ...]; absent columns get missing values."""
         rows = tf.shape(next(iter(raw.values())))[0]
         return {
             name: raw[name] if name in raw else tf.repeat(value, rows, axis=0)
@@ -158,7 +160,7 @@ class _Servable(tf.Module):
         }
 
     def placed(self, packed: Tensors) -> Tensors:
-        """Returns the packed tensors with the ids of the fixed position, if the configuration fixes one."""
+        """Returns the packed tensors with the ids of the configured fixed position, if any."""
         if self._position is None:
             return packed
         return {**packed, "ids": tf.where(*self._position, packed["ids"])}
@@ -349,7 +351,7 @@ def _signatures(servable: _Servable, spec: LogSpec, feature_map: FeatureMap) -> 
 
 
 def one_row(tensors: Tensors, names: Sequence[str]) -> Tensors:
-    """Returns the tensors, with the tensors of `names` fixed to one row in the graph.
+    """Fixes the tensors of `names` to one row in the graph, and returns all tensors.
 
     A request with another number of rows fails, with the operation's name in its error.
     """
@@ -409,7 +411,7 @@ def export(
     calibrate: Callable[[CTRModel], FittedCalibration] | None = None,
     explains: bool = False,
 ) -> FittedCalibration | None:
-    """Writes the SavedModel with its signatures and its assets, and returns its calibration; None for none.
+    """Writes the SavedModel with its signatures and assets. Returns its calibration, or None.
 
     Args:
         model: The trained model. It is folded in place if it keeps its precision; otherwise a copy is folded.
@@ -421,7 +423,7 @@ def export(
         extra: The contents of further assets.
         position: Raw values by column of the role position. They replace the values of every request.
         encoder_precision: Precision of the text encoder; see ctrpipe.models.text.precision.
-        calibrate: Returns the calibration for the model that is served; None: no calibration.
+        calibrate: Returns the calibration of the served model; None: no calibration.
         explains: Whether to add the signature `serving_explain`. It needs a model with gradients and a float32 encoder.
 
     Raises:
@@ -453,7 +455,7 @@ def export(
     tolerance = TOLERANCES["float32" if exported is model else encoder_precision]
 
     def answer_of_keras(inputs: dict[str, np.ndarray]) -> tuple[np.ndarray, float]:
-        """Returns the probabilities of Keras, and the tolerance for the exported graph."""
+        """Returns the Keras predictions, and the tolerance for the exported graph."""
         placed = servable.placed(inputs)
         logits = model(placed, training=False)
         if calibration is None:

@@ -54,13 +54,13 @@ class Cells:
 
 
 def _in_groups(search: Search, users: tf.Tensor, floats: int, top: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns what `search` finds for users [N, vector_dim], group by group.
+    """Runs `search` on users [N, vector_dim] in groups, and returns all results.
 
     Args:
         search: Finds the scores and places of a group of users.
         users: The user vectors.
-        floats: How many floats the search makes for each user.
-        top: How many items it finds for each user.
+        floats: Number of floats that the search computes per user.
+        top: Number of items found per user.
     """
     size = max(1, GROUP_BYTES // (4 * floats))
     groups = (tf.shape(users)[0] + size - 1) // size
@@ -213,7 +213,7 @@ class _Indexed(tf.Module):
         return serving_retrieve.get_concrete_function(**named)
 
     def all_signatures(self) -> dict[str, Any]:
-        """Returns the version's signatures; those of the index replace those of a previous index."""
+        """Returns the version's signatures, with the index's signatures in place of a previous index's."""
         former = {name: one for name, one in self._loaded.signatures.items() if name not in (RETRIEVE, APPROXIMATE)}
         return former | {name: self._signature(name) for name in self._index.signatures}
 

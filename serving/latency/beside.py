@@ -1,7 +1,7 @@
 """Compares two servers of one model on this machine: request by request, in random order.
 
-Two benchmarks that run one after the other differ by what else the machine does meanwhile. Here each body goes to both
-servers, one right after the other, and which of them comes first is drawn anew.
+Two benchmarks that run one after the other differ by the other load on the machine. Here each body goes to both
+servers, one right after the other, in an order drawn for each pair.
 """
 
 import contextlib
@@ -47,14 +47,14 @@ class Ratio:
 
 @dataclasses.dataclass(frozen=True)
 class BothServers:
-    """Numbers of both servers that belong together, [N] each, and the errors of each server by reason."""
+    """Paired numbers of both servers, [N] each, and the errors of each server by reason."""
 
     first: Floats
     second: Floats
     errors: tuple[dict[str, int], dict[str, int]]
 
     def and_then(self, later: Self) -> Self:
-        """Returns these numbers and later ones."""
+        """Returns these numbers followed by later ones."""
         errors = [dict(Counter(mine) + Counter(more)) for mine, more in zip(self.errors, later.errors, strict=True)]
         first, second = np.concatenate([self.first, later.first]), np.concatenate([self.second, later.second])
         return type(self)(first, second, (errors[0], errors[1]))
@@ -69,7 +69,7 @@ class Rates(BothServers):
 
 
 class _Failed(Exception):
-    """A request without a good answer; the text is the reason."""
+    """Raised if a request gets no valid answer; the text is the reason."""
 
 
 @contextlib.contextmanager
@@ -124,14 +124,14 @@ def _post(connection: Connection, request: bytes) -> int:
 def ask_in_turns(
     asks: tuple[Ask, Ask], bodies: Bodies, seconds: float, random: np.random.Generator, warm_up: float = 0.0
 ) -> Pairs:
-    """Sends each request to both servers, in an order that is drawn for each pair.
+    """Sends each request to both servers, in an order drawn for each pair.
 
     Args:
         asks: The calls of both servers.
-        bodies: The same requests for each server, which may know the model by another name; sent in turn.
-        seconds: For how long.
+        bodies: The requests, separately for each server because the models' names may differ; sent in turn.
+        seconds: The duration.
         random: Draws the order.
-        warm_up: Uncounted seconds before.
+        warm_up: Uncounted seconds before the measurement.
     """
     taken: tuple[list[float], list[float]] = ([], [])
     errors: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
@@ -181,9 +181,9 @@ def ratio_of_percentiles(pairs: Pairs, percentile: float, random: np.random.Gene
 
 
 def _drawn_percentiles(pairs: Pairs, blocks: int, percentile: float, random: np.random.Generator) -> Floats:
-    """Returns the percentile of both servers' latencies in samples of blocks, (_AT_ONCE, 2).
+    """Returns the percentile of both servers' latencies in bootstrap samples of blocks, (_AT_ONCE, 2).
 
-    A sample is how often each block was drawn: the latencies are sorted once.
+    A sample is represented by the number of draws of each block, so the latencies are sorted only once.
     """
     often = random.multinomial(blocks, np.full(blocks, 1 / blocks), size=_AT_ONCE)
     percentiles = []
@@ -195,9 +195,9 @@ def _drawn_percentiles(pairs: Pairs, blocks: int, percentile: float, random: np.
 
 
 def ratio_of_rates(rates: Rates) -> Ratio | None:
-    """Returns the geometric mean of the ratios of windows that belong together, with Student's interval.
+    """Returns the geometric mean of the ratios of paired windows, with Student's interval.
 
-    None if both answered in fewer than two pairs of windows.
+    Returns None if both servers answered in fewer than two pairs of windows.
     """
     logs = [math.log(one / other) for one, other in zip(rates.first, rates.second, strict=True) if one and other]
     if len(logs) < 2:
@@ -217,7 +217,7 @@ def compare_rates(
     random: np.random.Generator,
     warm_up: float = 0.0,
 ) -> Rates:
-    """Measures a closed loop of several clients, in windows on one server and then on the other, in random order."""
+    """Measures a closed loop of several clients in paired windows, one on each server in random order."""
     rates: tuple[list[float], list[float]] = ([], [])
     errors: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
     for _ in range(windows):

@@ -43,7 +43,7 @@ _PERCENTILES = (50, 90)
 
 @dataclasses.dataclass
 class _Cell:
-    """A kind of request with a number of rows and of clients, and what was measured of it."""
+    """A kind of request with a number of rows and of clients, and its measurements."""
 
     kind: str
     rows: int
@@ -65,7 +65,7 @@ class _Cell:
         self.rates = self.rates.and_then(rates) if self.rates else rates
 
     def as_json(self, random: np.random.Generator) -> dict[str, Any]:
-        """Returns the numbers of both servers, [the first's, the second's], and their ratios with intervals."""
+        """Returns the numbers of both servers, as [first, second], and their ratios with intervals."""
         numbers: dict[str, Any] = {"kind": self.kind, "rows": self.rows, "clients": self.clients}
         if self.pairs:
             both = self.pairs.first, self.pairs.second
@@ -93,17 +93,17 @@ def compare_servers(
     config: config_pb2.ConfigProto | None = None,
     progress: Progress = lambda text: None,
 ) -> dict[str, Any]:
-    """Measures two servers that serve the same model.
+    """Measures two servers of the same model.
 
-    One client sends each request to both, one after the other, in an order drawn anew. Several clients load one
-    server for a window, then the other, in random order.
+    One client sends each request to both, one after the other, in random order. Several clients load one server for a
+    window, then the other, in random order.
 
     Args:
-        model: The folder of the model, or of one version, that both serve.
+        model: The folder of the served model, or of one version.
         log: Raw rows in the model's format; None: the golden rows from the version's assets.
-        settings: Kinds, rows, clients, rounds and seconds. The open loop and the papers' methods are left out.
+        settings: Kinds, rows, clients, rounds and seconds. The open loop and the papers' methods are not used.
         servers: The servers.
-        config: The session's settings of the calls that the answers are compared with.
+        config: The session settings of the reference calls in this process.
         progress: Called with lines of text about the progress.
 
     Returns:
@@ -111,7 +111,7 @@ def compare_servers(
         measurement early.
 
     Raises:
-        InputError: the model or a server cannot be used, or no kind of request is answered by both.
+        InputError: the model or a server cannot be used, or both servers answer no common kind of request.
     """
     random = np.random.default_rng(settings.seed)
     report: dict[str, Any] = {
@@ -156,7 +156,7 @@ def _is_answered(
     report: dict[str, Any],
     progress: Progress,
 ) -> bool:
-    """Returns whether both servers give the probabilities of the model in this process."""
+    """Returns whether both servers return the probabilities of the model in this process."""
     signature = KINDS[kind].signature
     for server in servers:
         try:

@@ -85,12 +85,12 @@ def _open_plot(cells: Cells, title: str) -> str:
 
 
 def _marker(place: int) -> str:
-    """Returns the shape of a line's points. Lines have the same color only after all colors, and then another shape."""
+    """Returns the marker of a line. Markers differ between lines with the same color."""
     return _MARKERS[place // len(SERIES) % len(_MARKERS)]
 
 
 def _by_factors(axis: Axes, *directions: Literal["x", "y"]) -> None:
-    """Makes equal distances equal factors, with plain numbers beside them: an SVG does not set formulas as 10^2."""
+    """Sets a logarithmic axis with plain numbers as labels, because SVG does not render formulas such as 10^2."""
     for direction in directions:
         axis.set(**{f"{direction}scale": "log"})
         scale = axis.xaxis if direction == "x" else axis.yaxis

@@ -22,7 +22,7 @@ Cells = list[dict[str, Any]]
 
 
 def last_line(report: dict[str, Any]) -> dict[str, Any]:
-    """Returns the summary that the command prints last, with the ratios of each model and the bars, if any."""
+    """Returns the summary that the command prints last: the ratios of each model, and the bars if any."""
     return {
         "benchmark": "latency",
         "interrupted": report["interrupted"],
@@ -50,7 +50,7 @@ def write(report: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def show(report: dict[str, Any]) -> None:
-    """Prints all tables. On a narrow terminal those of cells lack columns that the page has."""
+    """Prints all tables. On a narrow terminal, the tables of cells have fewer columns than the page."""
     terminal = console(TABLE_WIDTH)
     for table in tables(report, is_narrow=terminal.width < TABLE_WIDTH):
         print_table(terminal, table)
@@ -65,7 +65,7 @@ def tables(report: dict[str, Any], is_narrow: bool = False) -> Iterable[Table]:
 
     Args:
         report: The report.
-        is_narrow: Whether tables of cells have the columns alone that fit 80 characters.
+        is_narrow: Whether tables of cells are reduced to columns that fit 80 characters.
     """
     caption = busy_caption(max(report["busy"].values()))
     for model in report["models"]:
@@ -81,7 +81,7 @@ def tables(report: dict[str, Any], is_narrow: bool = False) -> Iterable[Table]:
 
 
 def _ratio_table(ratios: list[dict[str, Any]], caption: str | None) -> Table:
-    """Returns the server's ratios to the model alone, with the bar of each ratio if it has one."""
+    """Returns the server's ratios to the model alone, with their bars if any."""
     has_bars = "target" in ratios[0]
     table = Table(title="The server over the model alone", caption=caption)
     for name in ("ratio", "measured", *(("bar", "") if has_bars else ())):
@@ -142,7 +142,7 @@ def _papers_table(papers: dict[str, Any]) -> Table:
 
 
 def about(report: dict[str, Any]) -> list[tuple[str, str]]:
-    """Returns what was measured and on what, as names and texts: the server, the session, the machine, the versions."""
+    """Returns the subject of the measurement as names and texts: server, session, machine, versions."""
     target, flags = report["target"], report["target"].get("flags")
     facts = []
     if target:

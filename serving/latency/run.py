@@ -52,7 +52,7 @@ def measure_latency(
         flags: More flags for ctrpipe's server. Session flags also apply to the calls in this process.
         baseline: The one-layer Transformer whose latency is the unit of Hiformer's method.
         progress: Called with lines of text about the progress.
-        bars: Whether the ratios have the bars that ctrpipe's own server is held to.
+        bars: Whether to compare the ratios with the bars of ctrpipe's own server.
 
     Returns:
         The report. `interrupted` is true if Ctrl-C ended the benchmark early.
@@ -122,7 +122,7 @@ def measure_beside(
     flags: Sequence[str] = (),
     progress: Progress = lambda text: None,
 ) -> dict[str, Any]:
-    """Measures a server beside another one that serves the same model; see `compare_servers`.
+    """Measures two servers of the same model side by side; see `compare_servers`.
 
     Args:
         model, log, settings, command, target, grpc, flags, progress: As in `measure_latency`.

@@ -76,7 +76,7 @@ def request(address: str, method: str, path: str, body: bytes | None = None) -> 
 
 
 def at_url(url: str, grpc_address: str | None, option: str = "--target") -> ServerTarget:
-    """Returns the model on a server that already runs. `option` names the URL in errors.
+    """Returns the model on a running server. `option` names the URL in errors.
 
     Raises:
         InputError: the URL is not a model's URL, or the server does not respond or reports an error.
@@ -95,7 +95,7 @@ def at_url(url: str, grpc_address: str | None, option: str = "--target") -> Serv
 
 @contextlib.contextmanager
 def started(command: Sequence[str], base_path: pathlib.Path, flags: Sequence[str] = ()) -> Iterator[ServerTarget]:
-    """Runs ctrpipe's server in a process of its own, on free ports, until the block ends.
+    """Runs ctrpipe's server in a separate process, on free ports, until the block ends.
 
     Args:
         command: The command that starts the server, without flags.

@@ -90,7 +90,7 @@ def score_columns(tasks: list[str]) -> dict[str, str]:
 
 
 def check_kept(kept: Sequence[str], tasks: list[str]) -> None:
-    """Raises InputError if a column to carry along is named twice, or as a column of the scores."""
+    """Raises InputError if a column to copy is named twice, or named like a column of the scores."""
     for name in kept:
         if name in (*RESERVED, *score_columns(tasks).values()):
             raise InputError(f"--keep {name}: the scores have a column of this name; rename it in the log")
@@ -276,12 +276,12 @@ def _remove_where_empty(*folders: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def stored_scoring(url: str) -> Iterator[pathlib.Path]:
-    """Yields the folder to score into, and writes its files to the store when the block succeeds.
+    """Yields a local folder for the scores, and uploads its files to the store when the block succeeds.
 
-    The folder stays on this machine, so that an interrupted scoring goes on.
+    The local folder remains, so an interrupted scoring can be resumed.
 
     Raises:
-        StoreError: another process writes there, or has, or the store refuses a request or does not answer.
+        StoreError: another process writes or has written there, or the store refuses a request or does not answer.
     """
     url, folder = url.rstrip("/"), work_folder(url)
     with one_writer(url):

@@ -93,8 +93,8 @@ def score_part(
 ) -> None:
     """Scores a part and writes its files.
 
-    The files, in the order of writing: `sample/<name>-00000.parquet`, a payload of sampled rows; `<name>.jsonl`, the
-    malformed lines, if any; `<name>.json`, the ScoreCounts; `<name>.parquet`, the scores.
+    The files, in the order of writing, are: `sample/<name>-00000.parquet`, a payload of sampled rows; `<name>.jsonl`,
+    the malformed lines, if any; `<name>.json`, the ScoreCounts; `<name>.parquet`, the scores.
 
     Args:
         scorer: The model.
@@ -103,7 +103,7 @@ def score_part(
         sample_rate: The share of the good rows to sample.
         progress: Called with a line of text after each block.
         check: Called before each block and batch; an exception from it ends the work.
-        kept: Columns of the log that the scores carry along, as texts.
+        kept: Columns of the log to copy to the scores as text.
 
     Raises:
         InputError: the log cannot be read, or the result cannot be written.
@@ -191,7 +191,7 @@ def _schema(tasks: list[str], kept: Sequence[str]) -> pa.Schema:
 
 
 def _table(batches: list[LogBatch], scores: dict[str, np.ndarray], schema: pa.Schema, scorer: Scorer) -> pa.Table:
-    """Returns one row per line, in line order. A malformed line has no score, nor has one whose score is not finite."""
+    """Returns one row per line, in line order. Malformed lines and scores that are not finite are null."""
     lines = np.concatenate([batch.lines for batch in batches])
     rejected = np.array([reject.line for batch in batches for reject in batch.rejects], np.int64)
     order = np.argsort(np.concatenate([lines, rejected]), kind="stable")

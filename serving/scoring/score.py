@@ -80,7 +80,7 @@ def score(
 ) -> ScoreResult:
     """Scores every line of a raw log, with or without labels.
 
-    The output appears once all of it is written.
+    The output appears once it is complete.
 
     After an interrupt, even by kill -9, the same call resumes. It keeps completed parts, so each line is scored exactly
     once in the output. After the scoring has finished, the same call returns its result again.
@@ -96,7 +96,7 @@ def score(
             depend on it.
         sample_rows: The approximate number of good rows to sample for `compare`; 0: `compare` is not called.
         compare: Compares the sample with another log, such as the training rows.
-        kept: Columns of the log, features or not, that the Parquet files carry along as texts.
+        kept: Columns of the log, features or not, to copy to the Parquet files as text.
 
     Raises:
         InputError: the model, the input or the output folder cannot be used, or the output folder contains an
@@ -146,7 +146,7 @@ def score(
 
 
 def _as_it_was(summary: dict[str, Any], output: pathlib.Path) -> ScoreResult:
-    """Returns the result of a scoring that was already finished."""
+    """Returns the result of an already finished scoring from its summary."""
     took = {"start_seconds": 0.0, "seconds": 0.0, "rows_per_s": 0.0}
     return ScoreResult(**summary | took | {"output": output, "parts_before": summary["parts"]})
 
@@ -159,7 +159,7 @@ def _scores(counts: ScoreCounts, task: str) -> dict[str, Any]:
 
 
 def not_finite(result: ScoreResult) -> list[str]:
-    """Returns a line about each column with scores that are not finite."""
+    """Returns a warning for each column with scores that are not finite."""
     return [
         f"{column}: the score of {scores['not_finite']:,} of {result.scored:,} rows is not a finite number"
         + (f", the first at {first}" if (first := scores.get("first_not_finite")) else "")

@@ -1,7 +1,7 @@
-"""Admission of runs of the graph: a run begins once its memory fits, and few large requests run at a time.
+"""Admission control for graph runs: a run starts once its memory fits, and few large requests run at a time.
 
-A long request takes at most half of the processors, so short requests of other clients run beside it. The thread of a
-long request that waits for its turn counts as free.
+Long requests use at most half of the processors, so short requests of other clients run beside them. A thread that
+waits for its turn does not count as busy.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ class Slots(contextlib.AbstractContextManager[None]):
 
     Args:
         count: The number of threads.
-        places: What a thread has acquired before the block, and does not need while it steps aside.
+        places: Acquired by each thread before the block, and released while it steps aside.
     """
 
     def __init__(self, count: int, places: threading.Semaphore | None = None):
@@ -66,18 +66,18 @@ class Slots(contextlib.AbstractContextManager[None]):
 
 
 def stepping_aside() -> contextlib.AbstractContextManager[None]:
-    """Inside the block, this thread does not count as one of its `Slots`, because it only waits."""
+    """Inside the block, this thread does not occupy one of its `Slots`, because it only waits."""
     slots: Slots | None = getattr(_held, "slots", None)
     return slots.aside() if slots else contextlib.nullcontext()
 
 
 @dataclasses.dataclass(frozen=True)
 class Turn:
-    """A run that may begin.
+    """A run that may start.
 
     Attributes:
-        seconds_left: Until its deadline; None without one.
-        piece_rows: Rows that it may compute at the same time; None = all.
+        seconds_left: Seconds until its deadline; None without one.
+        piece_rows: Maximum rows to compute at a time; None = all.
     """
 
     seconds_left: float | None
@@ -85,11 +85,11 @@ class Turn:
 
 
 class _Lane:
-    """Limits the number of threads that run. Further threads wait for their turn, and step aside meanwhile.
+    """Limits the number of running threads. Further threads wait for their turn, and step aside meanwhile.
 
     Args:
         count: The number of threads.
-        waiting: Counts the threads that wait, of this lane and of others.
+        waiting: Limits the waiting threads of all lanes together.
     """
 
     def __init__(self, count: int, waiting: threading.Semaphore):
@@ -97,11 +97,11 @@ class _Lane:
         self._waiting = waiting
 
     def enter(self, timeout_seconds: float | None) -> float | None:
-        """Waits for a turn, and returns the seconds that are left.
+        """Waits for a turn, and returns the seconds left.
 
         Raises:
-            OverBudget: too many threads wait.
-            ServingError: the time is over.
+            OverBudget: too many threads are waiting.
+            ServingError: the deadline has passed.
         """
         if self._turns.acquire(blocking=False):
             return timeout_seconds
@@ -121,7 +121,7 @@ class _Lane:
 
     @contextlib.contextmanager
     def turn(self, timeout_seconds: float | None) -> Iterator[None]:
-        """Inside the block it is the thread's turn."""
+        """Holds the thread's turn inside the block."""
         self.enter(timeout_seconds)
         try:
             yield
@@ -130,12 +130,12 @@ class _Lane:
 
 
 class Reading(contextlib.AbstractContextManager["Reading"]):
-    """A body that is read and answered inside the block: at its turn among the large ones, if it is large.
+    """Reads and answers a body inside the block. A large body waits for its turn first.
 
     Args:
-        lane: Of the large bodies.
+        lane: The lane of large bodies.
         size: Bytes of the body.
-        timeout_seconds: Until its deadline; None without one.
+        timeout_seconds: Seconds until its deadline; None without one.
     """
 
     def __init__(self, lane: _Lane, size: int, timeout_seconds: float | None):
@@ -145,13 +145,13 @@ class Reading(contextlib.AbstractContextManager["Reading"]):
             self._take_turn(timeout_seconds)
 
     def weigh(self, memory: int, timeout_seconds: float | None = None) -> None:
-        """Waits for the body's turn if what is in it takes so much memory that it is large, however short it is.
+        """Waits for the body's turn if its contents need so much memory that it counts as large despite its length.
 
-        100,000 empty examples are 200 kB, and take as long as megabytes of other bodies.
+        100,000 empty examples are 200 kB, but take as long as megabytes of other bodies.
 
         Raises:
             OverBudget: too many large bodies wait.
-            ServingError: the time is over before its turn.
+            ServingError: the deadline passes before its turn.
         """
         if memory > _LARGE_CONTENT_BYTES and not self._has_turn:
             self._take_turn(timeout_seconds)
@@ -166,11 +166,11 @@ class Reading(contextlib.AbstractContextManager["Reading"]):
 
 
 class Admission:
-    """Bounds the processors and the memory of the graph that all requests take together. Thread-safe.
+    """Limits the processors and the memory of all graph runs together. Thread-safe.
 
     Args:
-        budget: The memory and the time of all requests.
-        long_runs: Long runs at the same time; 0 = half of the processors.
+        budget: The budget of memory and time of all requests.
+        long_runs: Maximum number of concurrent long runs; 0 = half of the processors.
     """
 
     def __init__(self, budget: Budget, long_runs: int = 0):
@@ -184,33 +184,33 @@ class Admission:
         self._measuring = _Lane(1, waiting)
 
     def holding(self, size: int) -> contextlib.AbstractContextManager[object]:
-        """Holds `size` bytes of the budget inside the block.
+        """Reserves `size` bytes of the budget inside the block.
 
         Raises:
-            OverBudget: they do not fit beside what other requests hold.
+            OverBudget: the bytes do not fit beside other requests' reservations.
         """
         return self._budget.hold(size)
 
     def reading(self, size: int, timeout_seconds: float | None = None) -> "Reading":
-        """Inside the block, a body of `size` bytes is read and answered. At most one large body per processor is read
-        at a time.
+        """Reads and answers a body of `size` bytes inside the block. At most one large body per processor is read at a
+        time.
 
-        Reading holds the GIL. With one thread for each large body, a short request waited for all of them.
+        Reading holds the GIL. With one thread per large body, a short request would wait for all of them.
 
         Raises:
             OverBudget: too many large bodies wait.
-            ServingError: the time is over before its turn.
+            ServingError: the deadline passes before its turn.
         """
         return Reading(self._large, size, timeout_seconds)
 
     def parsing(self, size: int, timeout_seconds: float | None = None) -> contextlib.AbstractContextManager[None]:
-        """Inside the block, a body of `size` bytes is decompressed and parsed. Large bodies are parsed one at a time.
+        """Decompresses and parses a body of `size` bytes inside the block. Large bodies are parsed one at a time.
 
         Parsing holds the GIL, so parallel threads gain nothing, and a short request would wait for each of them.
 
         Raises:
             OverBudget: too many large bodies wait.
-            ServingError: the time is over before its turn.
+            ServingError: the deadline passes before its turn.
         """
         return self._parsing.turn(timeout_seconds) if size > _LARGE_BODY_BYTES else _AT_ONCE
 
@@ -218,8 +218,8 @@ class Admission:
         """Returns the cost of a signature's rows. While one request measures it, the others step aside.
 
         Raises:
-            OverBudget: too many requests wait.
-            ServingError: the time is over before the measurement has ended.
+            OverBudget: too many requests are waiting.
+            ServingError: the deadline passes before the measurement ends.
         """
         if self._costs.is_known(servable, signature):
             return self._costs.of(servable, signature)
@@ -234,11 +234,11 @@ class Admission:
         inputs: Mapping[str, np.ndarray],
         timeout_seconds: float | None = None,
     ) -> Iterator[Turn]:
-        """Holds the memory and the turn of a run until the block ends, and records the run's time.
+        """Holds the memory and the turn of a run inside the block, and records the run's time.
 
         Raises:
-            OverBudget: it does not fit beside what runs and waits.
-            ServingError: its time is over before its turn.
+            OverBudget: it does not fit beside running and waiting requests.
+            ServingError: its deadline passes before its turn.
         """
         rows = max((len(array) for array in inputs.values() if array.ndim), default=1)
         costs = [self._cost(servable, signature, timeout_seconds) for signature in signatures]

@@ -360,7 +360,7 @@ class BatchingServable:
         return self._servable.run_together(outputs, values, timeout_seconds)
 
     def peak_bytes(self, signature: str, inputs: Mapping[str, np.ndarray]) -> int:
-        """Returns how many bytes a run's tensors took at most. Not batched: it measures."""
+        """Returns the peak memory of a run's tensors, in bytes. Not batched, because it is a measurement."""
         return self._servable.peak_bytes(signature, inputs)
 
     def _fits(self, signature: str, arrays: Arrays) -> bool:
@@ -374,7 +374,7 @@ class BatchingServable:
         )
 
     def _has_known_ids(self, inputs: Arrays) -> bool:
-        """Returns whether the feature map has every id of the packed tensors. Any other id fails the batch."""
+        """Returns whether all ids of the packed tensors are in the feature map. Any other id fails the batch."""
         return all(_are_below(count, inputs[name]) for name, count in self._ids.items() if name in inputs)
 
     def close(self) -> None:
@@ -428,7 +428,7 @@ class BatchingServable:
                 task.error = error
 
     def _run_apart(self, signature: str, outputs: list[str], tasks: list[_Task]) -> None:
-        """Runs the tasks with known ids together, and each other task alone."""
+        """Runs the tasks with known ids together, and every other task alone."""
         known = [task for task in tasks if self._has_known_ids(task.inputs)]
         for task in tasks:
             if task not in known:

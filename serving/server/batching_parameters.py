@@ -37,8 +37,8 @@ class BatchingParameters:
         max_enqueued_batches: Maximum number of batches in a queue, waiting for a thread.
         num_batch_threads: Batches that run at the same time, over all signatures of all models.
         thread_pool_name: Name of the batch threads.
-        allowed_batch_sizes: Allowed batch sizes, the last of which is max_batch_size, also where requests are split. A
-            batch is padded to the first one that is large enough.
+        allowed_batch_sizes: Allowed batch sizes in ascending order, up to max_batch_size even if requests are split. A
+            batch is padded to the smallest size that fits.
         pad_variable_length_inputs: Pad inputs of different shapes to the largest.
         enable_large_batch_splitting: Allow a request to be spread over several batches.
         max_execution_batch_size: Maximum rows of a batch if requests are split; 0 = max_batch_size.
@@ -85,7 +85,7 @@ class BatchingParameters:
         return self.max_batch_size
 
     def padded_size(self, rows: int) -> int:
-        """Returns the first allowed size that is large enough, or `rows` if any size is allowed."""
+        """Returns the smallest allowed size that fits, or `rows` if any size is allowed."""
         return next((size for size in self.allowed_batch_sizes if size >= rows), rows)
 
 

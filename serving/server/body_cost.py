@@ -1,7 +1,7 @@
-"""Estimates the memory of a parsed JSON body: two bytes of text can become a hundred.
+"""Estimates the memory of a parsed JSON body. Two bytes of text can take a hundred bytes.
 
-The estimate is fast: it counts commas, brackets, braces and colons outside of strings. It is an upper bound for the
-parsers, the arrays, TensorFlow and the text of the response together, as `python -m tests.attack` measures.
+The estimate is fast: it counts commas, brackets, braces and colons outside strings. It is an upper bound on the total
+memory of the parsers, the arrays, TensorFlow and the response text, as measured by `python -m tests.attack`.
 """
 
 import dataclasses
@@ -139,7 +139,7 @@ def _cost(size: int, counts: tuple[int, ...], depth: int, text: int) -> int:
 
 
 def _strings(counts: tuple[int, ...]) -> int:
-    """Returns the number of strings that are values. A member's name is kept once for all rows."""
+    """Returns the number of string values. A member's name is stored once for all rows."""
     *_, colons, quotes = counts
     return max(quotes // 2 - colons, 0)
 

@@ -1,8 +1,8 @@
-"""The budget of memory and time that all requests of the process share.
+"""The memory and time budget that all requests of the process share.
 
-A limit per request does not stop a hundred requests from taking the whole machine. Each cost is therefore reserved
-before it arises: before a body is decompressed, parsed or filled, and before the graph runs. A request that does not
-fit is refused with 503 over REST and RESOURCE_EXHAUSTED over gRPC, and the client may try again.
+A limit per request does not stop a hundred requests from exhausting the machine. Each cost is therefore reserved before
+it arises: before a body is decompressed, parsed or filled, and before the graph runs. A request that does not fit is
+refused with 503 over REST and RESOURCE_EXHAUSTED over gRPC, and the client may try again.
 
 How to use it, with `core.budget`:
 
@@ -12,8 +12,9 @@ How to use it, with `core.budget`:
         ...
         held.shrink(plain_size)                   # what is given back before the block ends
 
-A body that arrives in pieces grows its hold piece by piece. `Held.close` ends a hold that outlives a block, and may be
-called twice. `ServedVersion.run` holds the memory and the seconds of the graph, so the protocols do not count them.
+A body that arrives in pieces grows its reservation piece by piece. `Held.close` ends a reservation that outlives a
+block, and may be called twice. `ServedVersion.run` reserves the memory and the seconds of the graph, so the protocols
+do not count them.
 """
 
 import contextlib
@@ -37,7 +38,7 @@ _TRIM_SECONDS = 1.0
 
 
 class OverBudget(ServingError):
-    """Raised if a request does not fit beside those under way. REST answers 503: the client may try again."""
+    """Raised if a request does not fit beside the running ones. REST answers 503: the client may try again."""
 
     def __init__(self, message: str):
         super().__init__("RESOURCE_EXHAUSTED", message)
@@ -48,18 +49,18 @@ class OverBudget(ServingError):
 
 
 class Budget:
-    """Counts what the running requests hold, and refuses a request that would exceed the limit. Thread-safe.
+    """Counts the reservations of running requests, and refuses a request that would exceed the limit. Thread-safe.
 
     Args:
-        max_memory: Bytes that the process may take, with its models; 0 = half of the machine's memory, or of the
-            container's.
-        most_seconds: Seconds of work that may wait or run.
-        resident: Returns the bytes that the process takes now.
+        max_memory: Maximum memory of the process with its models, in bytes; 0 = half of the machine's or the
+            container's memory.
+        most_seconds: Maximum seconds of waiting and running work.
+        resident: Returns the current memory of the process, in bytes.
 
     Attributes:
-        max_memory: Bytes that the process may take.
-        held_bytes: Bytes that requests hold now.
-        held_seconds: Seconds of work that requests hold now.
+        max_memory: Maximum memory of the process, in bytes.
+        held_bytes: Bytes reserved now.
+        held_seconds: Seconds of work reserved now.
     """
 
     def __init__(
@@ -79,20 +80,20 @@ class Budget:
         self.measure_base()
 
     def measure_base(self) -> None:
-        """Measures the memory of the process without requests. Called after a version was loaded or unloaded."""
+        """Measures the memory of the process without requests. Called after a version is loaded or unloaded."""
         with self._lock:
             self._base = max(self._resident() - self.held_bytes, 0)
 
     @property
     def most_bytes(self) -> int:
-        """Bytes that requests may hold together: what the models leave, and at least an eighth of `max_memory`."""
+        """Bytes available to all requests: what the models leave, and at least an eighth of `max_memory`."""
         return max(self.max_memory - self._base, self.max_memory // _LEAST_SHARE)
 
     def hold(self, size: int = 0, seconds: float = 0.0) -> "Held":
-        """Returns a hold on `size` bytes and `seconds` of work; it ends with its block or by `close`.
+        """Reserves `size` bytes and `seconds` of work until the end of the block, or until `close`.
 
         Raises:
-            OverBudget: they do not fit beside what other requests hold.
+            OverBudget: they do not fit beside other requests' reservations.
         """
         self._take(size, seconds)
         return Held(self, size, seconds)
@@ -119,7 +120,7 @@ class Budget:
             self.held_seconds += seconds
 
     def _look(self, size: int) -> None:
-        """Checks the real memory of the process before a large piece, in case an estimate was too low."""
+        """Checks the real memory of the process before a large reservation, in case an estimate was too low."""
         resident = self._resident()
         if resident + size <= self._ceiling():
             return
@@ -151,8 +152,8 @@ class Held(contextlib.AbstractContextManager["Held"]):
     """The reservation of one request. Only one thread at a time may change it.
 
     Attributes:
-        size: Bytes that it holds now.
-        seconds: Seconds of work that it holds now.
+        size: Bytes reserved now.
+        seconds: Seconds of work reserved now.
     """
 
     __slots__ = ("_budget", "seconds", "size")
@@ -163,23 +164,23 @@ class Held(contextlib.AbstractContextManager["Held"]):
         self.seconds = seconds
 
     def grow(self, size: int = 0, seconds: float = 0.0) -> None:
-        """Holds more.
+        """Reserves more.
 
         Raises:
-            OverBudget: it does not fit; what was held before stays held.
+            OverBudget: it does not fit; the former reservation remains.
         """
         self._budget._take(size, seconds)
         self.size += size
         self.seconds += seconds
 
     def shrink(self, size: int) -> None:
-        """Gives bytes back before the end."""
+        """Releases bytes early."""
         size = min(size, self.size)
         self.size -= size
         self._budget._give_back(size, 0.0)
 
     def close(self) -> None:
-        """Gives everything back. A second call does nothing."""
+        """Releases everything. A second call does nothing."""
         size, seconds, self.size, self.seconds = self.size, self.seconds, 0, 0.0
         self._budget._give_back(size, seconds)
 

@@ -1,6 +1,6 @@
 """Busy polling, as in network drivers: the event loop polls for the next request before it sleeps.
 
-A sleeping processor is slow to wake, above all in a virtual machine, and runs slowly at first.
+A sleeping processor wakes slowly, especially in a virtual machine, and is slow at first.
 """
 
 import asyncio

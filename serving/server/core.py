@@ -58,8 +58,8 @@ class ServerCore:
 
     Attributes:
         metrics: The server's metrics.
-        budget: The memory and the time that all requests may take together.
-        admission: Lets large requests begin a few at a time.
+        budget: The memory and time budget of all requests.
+        admission: Admits large requests a few at a time.
         request_log: Writes a sample of the answered requests to files; None without --request_log.
         shadow: Replays a sample of the requests on a second version (shadow traffic); None without --shadow.
 
@@ -122,7 +122,7 @@ class ServerCore:
     def start(self) -> None:
         """Loads the models, waits until each has a version, then polls the file system and the config file.
 
-        There is no time limit for a model whose folder holds no version yet.
+        Waits without a time limit for a model whose folder has no version yet.
 
         Raises:
             InputError: a model's version did not load after all retries.
@@ -220,9 +220,9 @@ class ServerCore:
 
         Args:
             config: The new config.
-            timeout_seconds: Until the caller no longer waits. A config that was taken over stays. Without it a model
-                that has no version to load is waited for _EMPTY_SECONDS, any other until its load has ended.
-            folders_exist: Whether a model's folder that is not there is a mistake; otherwise it is looked for again.
+            timeout_seconds: Seconds until the caller gives up. An accepted config remains. None: waits _EMPTY_SECONDS
+                for a model without a version to load, and until the load ends for any other model.
+            folders_exist: Whether a missing model folder is an error; otherwise it is polled.
 
         Raises:
             ServingError: the config is refused (V6), a label points at a version that is not available (V7), a new
@@ -250,14 +250,14 @@ class ServerCore:
             model_config.check_logging(config)
 
     def _check_transition(self, config: model_server_config_pb2.ModelServerConfig) -> None:
-        """Raises ServingError unless both configs are lists, or the former was empty."""
+        """Raises ServingError unless both configs are lists, or the old config is empty."""
         kinds = {self._requested.WhichOneof("config"), config.WhichOneof("config")}
         if self._requested.WhichOneof("config") is not None and kinds != {"model_config_list"}:
             raise ServingError("FAILED_PRECONDITION", _TRANSITION)
 
     @contextlib.contextmanager
     def _reload_turn(self, deadline: float | None) -> Iterator[None]:
-        """Waits for the reloads before this one, _MOST_RELOADS at most. A thread that waits counts as free."""
+        """Waits for earlier reloads, at most _MOST_RELOADS. A waiting thread does not count as busy."""
 
         def left(most: float) -> float:
             return most if deadline is None else min(max(deadline - time.monotonic(), 0), most)
@@ -336,10 +336,10 @@ class ServerCore:
         Args:
             names: The models.
             deadline: When to give up, on the monotonic clock.
-            empty_seconds: When to give up where a model has no version that loads.
+            empty_seconds: When to give up on a model without a loading version.
 
         Raises:
-            ServingError: the time is over. The models stay, and their versions load when they can.
+            ServingError: the deadline has passed. The models remain, and their versions keep loading.
         """
         reached: dict[str, Version] = {}
         began = time.monotonic()
@@ -373,13 +373,15 @@ class ServerCore:
             self._threads.append(thread)
 
     def _tidy(self) -> None:
-        """Frees unused memory. Does so at once if the process exceeds its limit, for example by gRPC buffers."""
+        """Frees unused memory. Does so immediately if the process exceeds its limit, for example through gRPC
+        buffers.
+        """
         if self.budget.excess() > 0 or time.monotonic() - self._tidied >= _TIDY_SECONDS:
             return_unused_pages()
             self._tidied = time.monotonic()
 
     def _follow_stores(self) -> None:
-        """Copies the versions in stores that are to be served; the next poll finds the copies."""
+        """Copies the wanted versions from stores. The next poll finds the copies."""
         for name, mirror in list(self._mirrors.items()):
             manager = self._models.get(name)
             if manager is not None:
@@ -462,7 +464,7 @@ class ServerCore:
 
 
 class Use(contextlib.AbstractContextManager[ServedVersion]):
-    """Keeps a model's version loaded inside a `with` block. A class costs a request less than a generator.
+    """Keeps a model's version loaded inside a `with` block. A class, because it costs a request less than a generator.
 
     Raises:
         ServingError: there is no such version; raised when the block is entered.

@@ -25,10 +25,10 @@ REGRESS = "tensorflow/serving/regress"
 
 
 def with_context(context: bytes, examples: Sequence[bytes]) -> list[bytes]:
-    """Returns the examples, each preceded by the serialized context. Parsed, the two are merged (C4).
+    """Prepends the serialized context to each example. When parsed, the two are merged (C4).
 
     Raises:
-        ServingError: the context, repeated for each example, takes more than MOST_CONTEXT_BYTES.
+        ServingError: the repeated context takes more than MOST_CONTEXT_BYTES.
     """
     if len(context) * len(examples) > MOST_CONTEXT_BYTES:
         raise bad_request(
@@ -150,7 +150,7 @@ def _definition(version: ServedVersion, signature: str) -> meta_graph_pb2.Signat
 
 
 def held_bytes(examples: Iterable[bytes]) -> int:
-    """Returns what serialized examples take while they are answered; a context is in each of them."""
+    """Returns the memory of serialized examples while they are answered. Each includes the context."""
     return _COPIES * sum(map(len, examples))
 
 

@@ -42,8 +42,9 @@ def predict(
     check_method: bool = False,
     contents: Contents | None = None,
 ) -> predict_pb2.PredictResponse:
-    """Answers Predict; `contents` are those that the request is without. Raises ServingError (G4-G6), also for errors
-    of the session.
+    """Answers Predict. `contents` holds large tensor contents kept outside the request.
+
+    Raises ServingError (G4-G6), also for errors of the session.
     """
     signature = request.model_spec.signature_name or examples.DEFAULT_SIGNATURE
     definition = version.signatures.get(signature)
@@ -235,7 +236,7 @@ def metadata(version: ServedVersion) -> get_model_metadata_pb2.GetModelMetadataR
 
 
 def check_metadata(request: get_model_metadata_pb2.GetModelMetadataRequest) -> None:
-    """Raises ServingError if the request names no metadata field, or one other than the signatures (G9)."""
+    """Raises ServingError if the request names no metadata field, or a field other than the signatures (G9)."""
     if not request.metadata_field:
         raise bad_request("GetModelMetadataRequest must specify at least one metadata_field")
     for field in request.metadata_field:
@@ -267,7 +268,7 @@ def _set_spec(spec: model_pb2.ModelSpec, version: ServedVersion, signature: str)
 def _fill_classes(
     result: classification_pb2.ClassificationResult, classes: np.ndarray | None, scores: np.ndarray | None
 ) -> None:
-    """Adds a row of classes for each row. They are written as bytes: protobuf's objects take 5 us each."""
+    """Adds a row of classes for each row, written as bytes because a protobuf object takes 5 us per class."""
     shape: tuple[int, int] = (classes if classes is not None else scores).shape  # type: ignore[union-attr]
     rows, width = shape
     heads: dict[bytes, bytes] = {}
@@ -318,5 +319,5 @@ def _fill_values(result: regression_pb2.RegressionResult, values: np.ndarray) ->
 
 
 def _braces(names: Iterable[str]) -> str:
-    """Returns the names in braces; of very many the first ones, as a message is cut anyway (G10)."""
+    """Returns the names in braces; of very many names only the first, because a message is cut anyway (G10)."""
     return "{" + ",".join(heapq.nsmallest(_SHOWN_NAMES, names)) + "}"

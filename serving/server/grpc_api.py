@@ -132,7 +132,7 @@ class GrpcApi:
             self._core.metrics.record_request(spec.name, api, "GRPC", status, seconds)
 
     def _log(self, version: ServedVersion, api: str, request: Any, response: Message, contents: Contents) -> None:
-        """Logs the request if --request_log picks it."""
+        """Logs the request if --request_log samples it."""
         if self._core.request_log and self._core.request_log.picks():
             spec = request.tasks[0].model_spec if api == "MultiInference" else request.model_spec
             make = functools.partial(_record, api, request, contents, response)

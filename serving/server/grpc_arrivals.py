@@ -1,15 +1,15 @@
-"""gRPC calls whose message has not arrived: their limit, and which call is cancelled above it.
+"""Limits the gRPC calls whose message has not arrived, and cancels calls above the limit.
 
 A client opens a call with a frame of about 100 bytes and may never send the message. grpcio's unary handlers wait for
-the message in a thread of the pool, so one such call per thread blocks all other clients.
+the message in a thread of the pool, so one such call per thread would block all other clients.
 
-A message that never ends takes memory before any handler sees it. Its call also counts as waiting: if the process
-exceeds its budget, the calls that have waited longest are cancelled, and gRPC frees their partial messages.
+An endless message takes memory before any handler sees it. Its call also counts as waiting: if the process exceeds its
+budget, the calls that have waited longest are cancelled, and gRPC frees their partial messages.
 
 One thread of grpcio receives the messages of all connections. It holds the GIL while it copies a message: 5 ms for 10
-MB. A client that gets answers cannot fill that thread, because answering takes longer than copying. Refusing does not,
-so a few clients with refused messages could. The next messages of their connections are therefore received one at a
-time.
+MB. A client that gets answers cannot saturate that thread, because answering takes longer than copying. Refusing is
+fast, so a few clients with refused messages could saturate it. After a refusal, a connection's large messages are
+therefore received one at a time.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ _QUICK_SECONDS = 0.5  # the same, where memory is short
 
 
 class Calls:
-    """Calls by their age, and by their connection. Not thread-safe."""
+    """Calls by age and by connection. Not thread-safe."""
 
     def __init__(self) -> None:
         self._peers: dict[str, dict[int, grpc.ServicerContext]] = {}  # by connection, and by age
@@ -55,7 +55,7 @@ class Calls:
         self._peers.setdefault(context.peer(), {})[key] = context
 
     def remove(self, context: grpc.ServicerContext) -> None:
-        """Removes a call if it is among them."""
+        """Removes a call, if present."""
         key, peer = id(context), context.peer()
         self._since.pop(key, None)
         calls = self._peers.get(peer, {})
@@ -64,7 +64,7 @@ class Calls:
             self._peers.pop(peer, None)
 
     def pop_of_largest(self) -> grpc.ServicerContext:
-        """Removes and returns the oldest call of the connection that has the most."""
+        """Removes and returns the oldest call of the connection with the most calls."""
         calls = max(self._peers.values(), key=len)
         context = next(iter(calls.values()))
         self.remove(context)
@@ -87,16 +87,16 @@ class Calls:
 
 
 class Arrivals:
-    """The calls that wait for their message. Above `most`, the oldest call of the connection with the most calls is
-    cancelled.
+    """The calls that wait for their message. Above `most`, cancels the oldest call of the connection with the most
+    calls.
 
     A well-behaved client sends the message with the first frames or some milliseconds later. Its connection has few
-    waiting calls, so it is not the one that is cancelled, however fast another connection opens or resets calls.
+    waiting calls, so its calls are not cancelled, however fast another connection opens or resets calls.
 
     An answer counts until its client has read it.
 
     Args:
-        most: Calls that may wait.
+        most: Maximum number of waiting calls.
         budget: The memory of all requests.
     """
 
@@ -126,7 +126,7 @@ class Arrivals:
                 self._waiting.remove(context)
 
     def start(self) -> None:
-        """Starts to watch the memory of the process, until `close`."""
+        """Starts to monitor the memory of the process, until `close`."""
         threading.Thread(target=self._watch, name="arrivals", daemon=True).start()
 
     def close(self) -> None:
@@ -155,7 +155,7 @@ class Arrivals:
             context.cancel()
 
     def cancel_all(self) -> None:
-        """Cancels all calls that wait."""
+        """Cancels all waiting calls."""
         with self._lock:
             calls = self._waiting.pop_all()
         for context in calls:
@@ -173,11 +173,11 @@ class Arrivals:
                 self._running -= 1
 
     def is_idle(self) -> bool:
-        """Returns whether no call runs and every answer was read."""
+        """Returns whether no call runs and all answers were read."""
         return not self._running and self._unread.size == 0
 
     def answered(self, context: grpc.ServicerContext, size: int) -> None:
-        """Counts an answer as unread until its client has read it or has gone."""
+        """Counts an answer as unread until its client has read it or has disconnected."""
         if size <= _FREE_BYTES:
             return
         key = object()
@@ -189,8 +189,8 @@ class Arrivals:
         """Waits for the message of a call and returns it.
 
         Raises:
-            grpc.RpcError: the call has ended, or was cancelled because too many others wait.
-            Exception: the call has ended without a message, and was answered so.
+            grpc.RpcError: the call has ended, or was cancelled because too many calls wait.
+            Exception: the call ended without a message, and its status was set.
         """
         with self.waiting(context), self._one_at_a_time(context):
             message = next(requests, None)
@@ -201,7 +201,7 @@ class Arrivals:
 
     @contextlib.contextmanager
     def _one_at_a_time(self, context: grpc.ServicerContext) -> Iterator[None]:
-        """Waits for the turn of a connection whose last large message was refused; of others, not at all."""
+        """Waits for the turn of a connection whose last large message was refused. Other connections do not wait."""
         waits = context.peer() in self._refused and self._turn.acquire(timeout=_TURN_SECONDS)
         try:
             yield
@@ -211,7 +211,7 @@ class Arrivals:
 
     @contextlib.contextmanager
     def taking(self, context: grpc.ServicerContext, size: int) -> Iterator[None]:
-        """Notes whether the block answers a message of so many bytes, or refuses it with an error."""
+        """Records whether the block answers a message of `size` bytes, or refuses it with an error."""
         try:
             yield
         except BaseException:
@@ -230,11 +230,11 @@ class Arrivals:
                     del self._refused[next(iter(self._refused))]
 
     def small_message(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        """Waits for a message of some bytes, and returns it decompressed.
+        """Waits for a message of a few bytes, and returns it decompressed.
 
         Raises:
             grpc.RpcError: as `message`.
-            Exception: as `message`, or the message is damaged or larger than such a message is.
+            Exception: as `message`, or the message is damaged or too large.
         """
         body = self.message(requests, context)
         try:

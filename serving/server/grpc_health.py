@@ -1,4 +1,4 @@
-"""The gRPC health service. In grpcio's own implementation, a Watch that ends can stop the whole server."""
+"""The gRPC health service. In grpcio's implementation, a Watch call that ends can stop the whole server."""
 
 import functools
 import threading
@@ -24,13 +24,13 @@ _UNKNOWN = _answer(health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
 
 
 class Health:
-    """Answers Check and Watch. All services serve until the server ends, so a watcher needs no thread.
+    """Answers Check and Watch. All services are SERVING until the server stops, so a watcher needs no thread.
 
     Above MOST_WATCHING watchers, the oldest watcher of the connection with the most watchers is cancelled. A gRPC
     client then watches again.
 
     Args:
-        services: The names of the services that are known.
+        services: The names of the known services.
         arrivals: Waits for the messages of calls.
     """
 
@@ -52,7 +52,7 @@ class Health:
         return grpc.method_handlers_generic_handler(_SERVICE, handlers)
 
     def end(self) -> None:
-        """Tells all watchers that the server ends."""
+        """Tells all watchers that the server stops."""
         with self._lock:
             senders = list(self._senders.values())
         for send in senders:

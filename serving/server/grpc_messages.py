@@ -49,7 +49,7 @@ def plain_size(body: bytes, limit: int) -> int:
     """Returns the size of a message after decompression: gzip states it at its end, for deflate it is an upper bound.
 
     Raises:
-        ServingError: they are above the limit.
+        ServingError: the size exceeds the limit.
     """
     if body.startswith(_GZIP):
         size = int.from_bytes(body[-4:], "little")
@@ -60,12 +60,12 @@ def plain_size(body: bytes, limit: int) -> int:
 
 
 def plain_message(body: bytes, limit: int, held: Held) -> bytes:
-    """Returns the message, decompressed if it is gzip or deflate. `held` grows by its size.
+    """Returns the message, decompressed if it is gzip or deflate. Reserves its size in `held`.
 
     Args:
-        body: The message as it came.
+        body: The received message.
         limit: Bytes of the decompressed message.
-        held: What the call holds of the budget.
+        held: The call's reservation in the budget.
 
     Raises:
         ServingError: the message is damaged, or above the limit.
@@ -98,7 +98,7 @@ def _is_deflate(body: bytes) -> bool:
 
 
 def check_message(body: bytes) -> int:
-    """Returns an upper bound of the bytes that a message takes after parsing and reading.
+    """Returns an upper bound on the memory of a message after parsing, in bytes.
 
     Raises:
         ServingError: it may have more than MOST_ELEMENTS elements, or MOST_OTHERS names.
@@ -120,9 +120,9 @@ def check_message(body: bytes) -> int:
 
 
 def _count_tags(body: bytes) -> list[int]:
-    """Returns how many of _TAGS, and how many of _OTHER_TAGS, a message has at most.
+    """Returns upper bounds on the numbers of _TAGS and of _OTHER_TAGS in a message.
 
-    A tag of one byte may be written with more of them, as 0x8A 0x00 for 0x0A. No library writes it so, and all read it.
+    A one-byte tag may also be encoded in several bytes, as 0x8A 0x00 for 0x0A. No library writes this, and all read it.
     """
     counts = [0, 0]
     for start in range(0, len(body), _PIECE_BYTES):
@@ -137,7 +137,7 @@ def _count_tags(body: bytes) -> list[int]:
 
 
 def check_examples(request: Any) -> int:
-    """Returns an upper bound of the bytes that the examples of a parsed request take until the answer.
+    """Returns an upper bound on the memory of a parsed request's examples until the answer, in bytes.
 
     Raises:
         ServingError: it has more than MOST_EXAMPLES examples.

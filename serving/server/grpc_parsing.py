@@ -45,7 +45,7 @@ _FIXED_TYPES = {
 
 
 def _tags(wire_type: int) -> bytes:
-    """Returns a pattern of the tags of a wire type: of the fields 1 to 15 in one byte, of others in up to five."""
+    """Returns a pattern of the tags of a wire type: one byte for fields 1 to 15, up to five bytes for others."""
     one = b"".join(re.escape(bytes([number << 3 | wire_type])) for number in range(1, 16))
     more = b"".join(re.escape(bytes([0x80 | number << 3 | wire_type])) for number in range(16))
     return rb"(?>[%b]|[%b][\x80-\xff]{0,3}[\x00-\x7f])" % (one, more)
@@ -61,13 +61,13 @@ _NUMBER = re.compile(rb"[\x80-\xff]{0,9}[\x00-\x7f]")
 
 
 class _Place(NamedTuple):
-    """Where a message is within messages.
+    """The position of a message within its enclosing messages.
 
     Attributes:
         level: 1 for the outermost one.
-        key: Of the outermost message's map, where the message is an entry of it.
+        key: The key in the outermost message's map, if the message is in an entry.
         contents: See Parsed.
-        padded: Counts the short fields of a padded length, in all messages.
+        padded: Counts the short fields with a padded length, over all messages.
     """
 
     level: int
@@ -88,11 +88,11 @@ class _Large(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    """A message, and the large contents that are kept outside it.
+    """A message, and its large contents, which are kept outside it.
 
     Attributes:
         message: The message.
-        contents: By input, a large `tensor_content` of a Predict request, which the message is without.
+        contents: Large `tensor_content` by input of a Predict request, left out of the message.
     """
 
     message: Any
@@ -100,15 +100,15 @@ class Parsed(NamedTuple):
 
 
 def parse(message_class: Any, body: bytes) -> Parsed:
-    """Returns the message.
+    """Parses a message.
 
     Args:
         message_class: The class of the message.
         body: Its serialized form.
 
     Raises:
-        DecodeError: the body is no such message.
-        ServingError: a text that is a name, not a value, is above LONGEST_NAME, or many lengths are padded.
+        DecodeError: the body is not a valid message.
+        ServingError: a name is longer than LONGEST_NAME, or many lengths are padded.
     """
     if len(body) <= _WHOLE_BYTES:
         return Parsed(message_class.FromString(body), {})
@@ -118,7 +118,7 @@ def parse(message_class: Any, body: bytes) -> Parsed:
 
 
 def with_contents(message: Any, contents: Contents) -> Any:
-    """Returns the Predict request with the contents inside it."""
+    """Puts the contents back into the Predict request, and returns it."""
     if not contents:
         return message
     whole = type(message)()
@@ -139,7 +139,7 @@ def _merge(message: Message, body: bytes, start: int, end: int, place: _Place) -
 
 
 def _pieces(body: bytes, start: int, end: int, padded: Iterator[int]) -> Iterator[tuple[int, int, _Large | None]]:
-    """Yields the bounds of each group of fields, and the large field that follows it, if there is one."""
+    """Yields the bounds of each group of fields, and the large field after it, if any."""
     first = at = start
     while at < end:
         found = _SHORT_FIELDS.match(body, at, min(first + PIECE_BYTES, end))
@@ -170,7 +170,7 @@ def _pieces(body: bytes, start: int, end: int, padded: Iterator[int]) -> Iterato
 
 
 def _number(body: bytes, at: int, end: int) -> tuple[int, int]:
-    """Returns the number that begins there, and where it ends."""
+    """Returns the varint at a position, and its end."""
     found = _NUMBER.match(body, at, end)
     if not found:
         raise DecodeError("a number does not end")
@@ -181,7 +181,7 @@ def _number(body: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def _end_of_number(body: bytes, wire_type: int, at: int, end: int) -> int:
-    """Returns where a field ends that is a number, whose content begins there."""
+    """Returns the end of a numeric field whose content begins at a position."""
     if wire_type == _VARINT:
         return _number(body, at, end)[1]
     if wire_type not in _FIXED_SIZES:
@@ -190,7 +190,7 @@ def _end_of_number(body: bytes, wire_type: int, at: int, end: int) -> int:
 
 
 def _merge_large(message: Message, body: bytes, large: _Large, place: _Place) -> None:
-    """Adds a large field. One that the message does not have is left out."""
+    """Adds a large field. A field that the message does not define is skipped."""
     field = message.DESCRIPTOR.fields_by_number.get(large.number)
     if not 0 < large.number < _NUMBERS:
         raise DecodeError(f"a field has the number {large.number}")
@@ -213,7 +213,7 @@ def _merge_large(message: Message, body: bytes, large: _Large, place: _Place) ->
 
 
 def _parts(field: FieldDescriptor, body: bytes, start: int, end: int) -> Iterator[bytes]:
-    """Yields the content of a field that is no message: a text as a whole, numbers in parts."""
+    """Yields the content of a field that is not a message: text as a whole, numbers in parts."""
     if field.type == FieldDescriptor.TYPE_STRING:
         _check_name(end - start)
     if field.type in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES):
@@ -229,9 +229,9 @@ def _parts(field: FieldDescriptor, body: bytes, start: int, end: int) -> Iterato
 
 
 def _merge_entry(entries: Any, body: bytes, large: _Large, place: _Place) -> None:
-    """Adds an entry of a map from texts to messages. It replaces an earlier one of its key.
+    """Adds an entry to a map from texts to messages. It replaces an earlier entry with the same key.
 
-    An entry is a message of a key and a value. Every library writes the key first.
+    An entry is a message with a key and a value. Every library writes the key first.
     """
     key, at = b"", large.start
     if body[at] == _KEY:
@@ -260,7 +260,7 @@ def _check_name(size: int) -> None:
 
 
 def _copy(body: bytes, start: int, end: int) -> np.ndarray:
-    """Returns body[start:end] where TensorFlow takes it over without a copy, copied in pieces."""
+    """Copies body[start:end] in pieces to an array that TensorFlow takes over without a copy."""
     memory = np.empty(end - start + _ALIGNMENT, np.uint8)
     first = -memory.ctypes.data % _ALIGNMENT
     copy, source = memory[first : first + end - start], np.frombuffer(body, np.uint8, end - start, start)
@@ -270,7 +270,7 @@ def _copy(body: bytes, start: int, end: int) -> np.ndarray:
 
 
 def varint(number: int) -> bytes:
-    """Returns a number of 0 or more as protobuf writes it."""
+    """Encodes a non-negative number as a protobuf varint."""
     parts = bytearray()
     while number > 0x7F:
         parts.append(number & 0x7F | 0x80)

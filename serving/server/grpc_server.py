@@ -113,7 +113,7 @@ class GrpcServer:
             raise InputError(f"Cannot listen on {address} for gRPC; {advice}") from error
 
     def _handler(self, request_class: Any, answer: Answer) -> grpc.RpcMethodHandler:
-        """Returns the handler of a method. It takes a stream, so it decides itself how to wait for the message."""
+        """Returns the handler of a method. It handles a stream, to control how it waits for the message."""
 
         def respond(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
             body = self._arrivals.message(requests, context)
@@ -139,7 +139,7 @@ class GrpcServer:
 
     @contextlib.contextmanager
     def _place(self, context: grpc.ServicerContext) -> Iterator[None]:
-        """Has a place among the calls that run or wait until the block ends; refuses the call if none is free."""
+        """Holds a place among the running and waiting calls inside the block; refuses the call if none is free."""
         if not self._places.acquire(blocking=False):
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, _EXHAUSTED)
         try:
@@ -156,8 +156,8 @@ class GrpcServer:
         """Stops accepting requests and waits up to `grace_seconds` for running ones; later ones are dropped.
 
         Clients receive GOAWAY, and running calls are answered. A call without a message has only _ARRIVAL_SECONDS left.
-        Watchers of the health learn that the server ends. A connection without a call is then closed, because gRPC
-        would wait the whole grace period for a client that vanished.
+        Health watchers are told that the server stops. A connection without a call is then closed, because gRPC would
+        wait the whole grace period for a vanished client.
         """
         stopped = self._server.stop(grace_seconds)
         self._health.end()
@@ -174,7 +174,7 @@ class GrpcServer:
 
 @contextlib.contextmanager
 def _failing(context: grpc.ServicerContext, request_class: Any) -> Iterator[None]:
-    """Answers the call with the status and the message of an error inside the block."""
+    """Ends the call with the status and message of an error raised in the block."""
     try:
         yield
         return
@@ -189,7 +189,7 @@ def _failing(context: grpc.ServicerContext, request_class: Any) -> Iterator[None
 
 
 def _cut(message: str) -> bytes:
-    """Returns a message as TF Serving cuts it (G10): a client refuses an answer with more than some kilobytes of it."""
+    """Truncates a message as TF Serving does (G10), because clients refuse a message of more than a few kilobytes."""
     data = message[: _MESSAGE_BYTES + 1].encode("utf-8", "surrogateescape")  # of a text of megabytes too
     return data if len(data) <= _MESSAGE_BYTES else data[:_MESSAGE_BYTES] + _CUT
 
@@ -200,9 +200,10 @@ def _seconds_left(context: grpc.ServicerContext) -> float | None:
 
 
 def _channel_arguments(flag: str, most_bytes: int, budget: Budget) -> list[tuple[str, Any]]:
-    """Returns gRPC's arguments: bodies as they came, no port sharing, few calls a connection, and the flag's.
+    """Returns gRPC's channel arguments: no decompression, no port sharing, few calls per connection, and the flag's
+    own.
 
-    gRPC refuses a longer message by its length, before it has come, and closes connections that are too many.
+    gRPC refuses a too long message by its length before it arrives, and closes excess connections.
 
     Raises:
         InputError: the flag is not KEY=VALUE,...

@@ -50,13 +50,13 @@ _AT_ONCE = 1 << 14
 
 
 class Filling:
-    """Counts the bytes that the tensors of one request are padded with, beyond the values that were sent."""
+    """Counts the bytes of padding in one request's tensors."""
 
     def __init__(self) -> None:
         self._bytes = 0
 
     def add(self, values: int, bytes_each: int) -> None:
-        """Raises ValueError if the request's filled values take too much."""
+        """Raises ValueError if the padding of the request takes too much memory."""
         self._bytes += max(values, 0) * bytes_each
         if self._bytes > _MAX_FILLED_BYTES:
             raise ValueError(f"{values} values of {bytes_each} bytes, none of which was sent")
@@ -69,11 +69,11 @@ def to_array(
 
     Args:
         proto: The tensor.
-        filling: What other tensors of the same request were filled with.
-        content: The bytes of its `tensor_content`, where the proto is without.
+        filling: The padding of the request's other tensors.
+        content: The bytes of its `tensor_content`, if kept outside the proto.
 
     Raises:
-        ValueError: the shape, dtype and content contradict each other, or too many values were not sent.
+        ValueError: the shape, dtype and content contradict each other, or too many values are missing.
     """
     filling = filling or Filling()
     shape = proto.tensor_shape
@@ -148,7 +148,7 @@ def _parse(proto: tensor_pb2.TensorProto, size: int, filling: Filling, content: 
 def fill_proto(proto: tensor_pb2.TensorProto, array: np.ndarray, as_content: bool = False) -> None:
     """Writes the array to an empty proto: as `tensor_content`, or as values of its dtype, TF Serving's default (G7).
 
-    The proto is a part of the answer, which takes no copy.
+    The proto is part of the answer, which avoids a copy.
     """
     kind = tf.as_dtype(array.dtype).as_datatype_enum
     proto.dtype = kind

@@ -1,8 +1,8 @@
-"""HTTP/1.1 on uvicorn's server and httptools' parser, without ASGI: connections, threads and the end.
+"""HTTP/1.1 on uvicorn's server and httptools' parser, without ASGI: connections, threads and shutdown.
 
 Measured by `python -m benchmarks.http`, one row over REST: an ASGI application on uvicorn takes 0.13 ms more at the
-median (0.10 to 0.15), granian's RSGI 0.21 ms (0.17 to 0.23), where 0.06 ms was the most that a library might cost.
-Neither bounds the bytes or the time of headers, or the bodies and requests that a client sends in advance.
+median (0.10 to 0.15), granian's RSGI 0.21 ms (0.17 to 0.23); 0.06 ms was the limit for a library. Neither limits the
+size or the duration of headers, or the bodies and requests that a client sends ahead.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ class Response(NamedTuple):
 
 
 class Application(Protocol):
-    """What answers requests."""
+    """Interface of an application that answers requests."""
 
     def is_short(self, request: Request) -> bool:
         """Returns whether a request may be answered on the event loop's thread, where it blocks all others."""
@@ -79,16 +79,16 @@ class Application(Protocol):
 
 
 class HttpServer:
-    """The server side of all connections. Answers their requests in a thread pool.
+    """The server side of all connections. A thread pool answers their requests.
 
     Args:
         app: Answers the requests.
         threads: Maximum number of requests answered at the same time.
         limits: Limits of each connection.
-        budget: What the bodies and the answers of all connections may take.
+        budget: The budget of the bodies and answers of all connections.
         busy_poll_seconds: See BusyPoll; applies only while a single connection sends requests.
-        most_connections: Above them, those that have been idle for longest are closed; 0 = half of the files that the
-            process may have open.
+        most_connections: Maximum number of connections, above which the longest idle ones are closed; 0 = half of the
+            process's open-file limit.
     """
 
     def __init__(
@@ -117,13 +117,13 @@ class HttpServer:
         self._turns: deque[HttpProtocol] = deque()
 
     def is_alone(self, connection: "HttpProtocol") -> bool:
-        """Returns whether only this connection sends requests, as far as is known; notes that it does."""
+        """Returns whether only this connection is known to send requests. Records its request."""
         alone = self.latest is connection and not self.running
         self.latest = connection
         return alone
 
     def is_short(self, request: Request, alone: bool) -> bool:
-        """Returns whether the loop's thread answers a request, by its method, its size and the model's pace."""
+        """Returns whether the event loop's thread answers a request, by its method, its size and the model's pace."""
         is_free = alone or (self._has_few_cores and not self.running)
         if request.parts or (request.method == "POST" and not (is_free and len(request.body) <= SHORT_BYTES)):
             return False
@@ -145,7 +145,7 @@ class HttpServer:
                 each.close()
 
     def drop_oldest_body(self, newcomer: "HttpProtocol") -> bool:
-        """Refuses the request whose body has been arriving for the longest time, if it is older than the new one.
+        """Refuses the request whose body has been arriving longest, if it is older than the new one.
 
         A client that never finishes its body loses only its own request. A client that sends its body in time is
         answered.
@@ -192,14 +192,13 @@ class HttpServer:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, whose shutdown loses no request that has arrived."""
+    """uvicorn's server with a shutdown that loses no request that has arrived."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accepts the connections in the listeners' queues, closes the listeners, and ends each connection after its
-        answers.
+        """Accepts the queued connections, closes the listeners, and ends each connection after its answers.
 
         Closing a listener resets the queued connections, whose clients may have sent requests. `Connection: close` is
-        sent only after the listeners are closed: a client would otherwise connect again at once.
+        sent only after the listeners are closed, because a client would otherwise reconnect at once.
         """
         accepted = [one for listener in sockets or [] for one in _stop_listening(listener)]
         for server in self.servers:
@@ -215,10 +214,10 @@ class _Server(uvicorn.Server):
 
 
 def _stop_listening(listener: socket.socket) -> list[socket.socket]:
-    """Returns the connections in the queue of a non-blocking listener, into which no further ones come.
+    """Stops a non-blocking listener from queueing connections, and returns the queued ones.
 
-    A connection that came between the last look at the queue and the close would be reset, and its request lost. On
-    Linux a filter drops the clients' first packets from then on. A client repeats its packet after a second, and is
+    A connection that arrives between the last check of the queue and the close would be reset, and its request lost. On
+    Linux, a filter drops the clients' first packets from then on. A client repeats its packet after a second, and is
     refused by the closed listener.
     """
     if sys.platform == "linux" and listener.family in (socket.AF_INET, socket.AF_INET6):
@@ -256,8 +255,8 @@ def uvicorn_server(server: HttpServer) -> uvicorn.Server:
 class HttpProtocol(asyncio.Protocol):
     """A connection. Its requests are answered one at a time, in order.
 
-    A client that has closed its sending side still gets the responses to its requests (RFC 9112, section 9.6). A client
-    that is gone for good looks the same until a response is sent.
+    A client that has closed its sending side still gets the responses to its requests (RFC 9112, section 9.6). A
+    disconnected client looks the same until a response is sent.
 
     Args:
         config, server_state, app_state, _loop: As passed by uvicorn.
@@ -302,12 +301,12 @@ class HttpProtocol(asyncio.Protocol):
 
     @property
     def holds_body(self) -> bool:
-        """Whether an unfinished body takes memory of the budget."""
+        """Whether an unfinished body holds memory of the budget."""
         return self._reader.holds_body
 
     @property
     def _reads_on(self) -> bool:
-        """Whether few and short requests wait."""
+        """Whether the waiting requests are few and short enough to read on."""
         return len(self._waiting) <= MAX_PIPELINED and self._waiting_bytes <= _PIPELINED_BYTES
 
     def _make_room(self) -> bool:
@@ -536,7 +535,7 @@ class HttpProtocol(asyncio.Protocol):
     # Closing ---------------------------------------------------------------------------------------------------------
 
     def _close_if_done(self) -> None:
-        """Closes a connection that reads nothing more, once every request is answered."""
+        """Closes a connection that reads no more, once every request is answered."""
         if self._current or self._waiting or self._transport.is_closing() or self._is_lingering:
             return
         if not self._ignores and (not self._has_ended or self._unread):
@@ -551,7 +550,7 @@ class HttpProtocol(asyncio.Protocol):
             self._transport.close()
 
     def check(self, now: float) -> None:
-        """Ends the connection if it has been idle, or its client slow, for too long."""
+        """Closes the connection if it has been idle, or its client slow, for too long."""
         limits, waited, phase = self._limits, now - self.since, self._reader.phase
         if self._paused_since is not None:
             if now - self._paused_since > limits.idle_timeout:
@@ -569,13 +568,13 @@ class HttpProtocol(asyncio.Protocol):
             self.refuse(HTTPStatus.REQUEST_TIMEOUT, "The request did not arrive in time")
 
     def refuse(self, status: int, message: str) -> None:
-        """Reads no more, and sends an error response after the pending ones."""
+        """Stops reading, and sends an error response after the pending responses."""
         self._waiting.append(self._reader.refuse(status, message))
         self._unread = b""
         self._next()
 
     def shutdown(self) -> None:
-        """Ends the connection once every request that has begun to arrive is answered. Called by uvicorn.
+        """Closes the connection once every request that has begun to arrive is answered. Called by uvicorn.
 
         A connection that was used a moment ago may send one more request, whose answer says `Connection: close`.
         """
@@ -589,7 +588,9 @@ class HttpProtocol(asyncio.Protocol):
                 self._transport.close()
 
     def _has_arrived(self) -> bool:
-        """Returns whether bytes wait to be read. On a busy machine the loop calls timers before it reads them."""
+        """Returns whether received bytes wait in the socket. On a busy machine, the loop runs timers before it reads
+        them.
+        """
         if self._transport.is_closing():
             return False
         poll = select.poll()

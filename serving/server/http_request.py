@@ -1,7 +1,7 @@
-"""HTTP/1.1 requests as they arrive: bytes in, requests and refusals out. Knows no sockets, threads or models.
+"""Parses HTTP/1.1 requests incrementally: bytes in, requests and refusals out. Knows no sockets, threads or models.
 
-httptools reads the lines. What it does not bound is bounded here: the bytes of headers, chunk lines and trailers, and
-the memory of bodies, which may fill half of the budget: the other half is for the requests that have arrived.
+httptools parses the lines. This module limits what httptools does not: the size of headers, chunk lines and trailers,
+and the memory of bodies, which may fill half of the budget. The other half is for complete requests.
 """
 
 import dataclasses
@@ -47,7 +47,7 @@ class Limits:
 
 @dataclasses.dataclass(slots=True)
 class Request:
-    """A request whose body has arrived.
+    """A complete request.
 
     Attributes:
         method: The method, in the case as received.
@@ -57,8 +57,8 @@ class Request:
         keep_alive: Whether the connection stays open after the response.
         abandoned: Whether the client no longer waits for a response.
         deadline: When the request times out, on the clock of time.monotonic().
-        parts: Parts of the body that are not joined yet.
-        held: The memory that the request holds; None for a short body.
+        parts: Parts of the body before joining.
+        held: The request's reservation in the budget; None for a short body.
     """
 
     method: str
@@ -75,7 +75,7 @@ class Request:
         """Joins `parts` into `body`. Too slow for the loop's thread if the body is large.
 
         Raises:
-            OverBudget: there is no memory for a second copy of the body.
+            OverBudget: the budget has no memory for a second copy of the body.
         """
         if not self.parts:
             return
@@ -92,7 +92,7 @@ class Request:
         return self.abandoned or time.monotonic() > self.deadline
 
     def release(self) -> None:
-        """Drops the body, and gives its memory back to the budget."""
+        """Drops the body, and releases its memory in the budget."""
         self.body = b""
         self.parts.clear()
         if self.held:
@@ -101,14 +101,14 @@ class Request:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Refusal:
-    """Bytes that are no request, or one above a limit: the status and message of the last response."""
+    """Invalid bytes, or a request above a limit: the status and message of the last response."""
 
     status: int
     message: str
 
 
 class Phase(enum.Enum):
-    """What the next byte of a connection belongs to."""
+    """The part of a request that the next byte belongs to."""
 
     IDLE = enum.auto()  # the first line of a request
     HEADERS = enum.auto()  # the request line or the headers
@@ -131,11 +131,11 @@ class _Arriving:
         header_bytes: Bytes of complete headers and trailers.
         header_count: Number of complete headers.
         line_bytes: Bytes of the current, incomplete line.
-        whole_bytes: Bytes of the pieces that hold nothing but headers, with all white space.
+        whole_bytes: Bytes of the pieces that consist of headers only, including white space.
         body_bytes: Bytes of the body.
         frame_bytes: Bytes of the lines between the body's chunks.
         quiet_bytes: Frame bytes received since the last byte of the body.
-        held: The memory of the body, once it is not short.
+        held: The reservation for the body, unless it is short.
     """
 
     __slots__ = (
@@ -213,15 +213,14 @@ class RequestReader:
 
     Args:
         limits: The connection's limits.
-        budget: What all requests may take together.
-        make_room: Drops a body of another connection that has been arriving for longer; returns whether there was one.
+        budget: The budget of all requests.
+        make_room: Drops an older unfinished body of another connection; returns whether there was one.
 
     Attributes:
-        phase: What the next byte belongs to.
-        began: How many requests have begun.
-        chunks: How many lines of chunks have arrived.
-        wants_continue: Whether the first request that `feed` has found waits for `100 Continue` before it sends its
-            body.
+        phase: The part of a request that the next byte belongs to.
+        began: Number of requests that have begun.
+        chunks: Number of chunk lines that have arrived.
+        wants_continue: Whether the client waits for `100 Continue` before it sends the body of the current request.
     """
 
     def __init__(self, limits: Limits, budget: Budget, make_room: Callable[[], bool] = _no_room):
@@ -238,9 +237,9 @@ class RequestReader:
         self.wants_continue = False
 
     def feed(self, piece: bytes) -> list[Request | Refusal]:
-        """Reads a piece of what has arrived, and returns what it completes, in order.
+        """Parses received bytes, and returns the requests and refusals that they complete, in order.
 
-        A refusal is the last item ever: whatever follows it is ignored.
+        A refusal is always the last item: everything after it is ignored.
         """
         if self.phase is _REFUSED:
             return []
@@ -267,17 +266,17 @@ class RequestReader:
 
     @property
     def holds_body(self) -> bool:
-        """Whether an unfinished body takes memory of the budget."""
+        """Whether an unfinished body holds memory of the budget."""
         return self._arriving.held is not None
 
     def refuse(self, status: int, message: str) -> Refusal:
-        """Ends the reading: whatever follows is ignored."""
+        """Stops the parsing: everything after it is ignored."""
         self.phase = _REFUSED
         self._arriving.release()
         return Refusal(status, message)
 
     def close(self) -> None:
-        """Drops the request that is arriving."""
+        """Drops the unfinished request."""
         self.phase = _REFUSED
         self._arriving.release()
 
@@ -354,7 +353,7 @@ class RequestReader:
             self._arriving = _Arriving()
 
     def _hold(self, arriving: _Arriving, size: int) -> None:
-        """Holds further bytes of a body; of a new one, all that has arrived."""
+        """Reserves memory for further bytes of a body; for a new body, for all bytes received."""
         budget = self._budget
         size = size if arriving.held else arriving.body_bytes
         while budget.held_bytes + size > budget.most_bytes // _BODIES_SHARE:
@@ -404,7 +403,7 @@ class RequestReader:
             self._refuse_headers()
 
     def _check_frames(self, size: int) -> None:
-        """Refuses trailers and chunk lines longer than headers may be, and bodies of many tiny chunks."""
+        """Refuses trailers and chunk lines above the header limit, and bodies of many tiny chunks."""
         arriving = self._arriving
         arriving.frame_bytes += size
         arriving.quiet_bytes = 0 if self._body_in_piece else arriving.quiet_bytes + size

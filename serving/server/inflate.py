@@ -1,6 +1,6 @@
-"""Decompresses bodies slice by slice, so that other threads run between the slices.
+"""Decompresses bodies in slices, which lets other threads run between the slices.
 
-zlib joins its output in one step that holds the GIL: 0.1 s for 60 MB, in which no other client is answered.
+zlib joins its output in one step that holds the GIL: for 60 MB, no other client is answered for 0.1 s.
 """
 
 import io
@@ -11,7 +11,7 @@ _PACKED_BYTES, _PLAIN_BYTES = 16 << 10, 256 << 10
 
 
 class Damaged(ValueError):
-    """Raised if a body is not what zlib can read."""
+    """Raised if zlib cannot decompress a body."""
 
 
 class Inflated(NamedTuple):
@@ -19,8 +19,8 @@ class Inflated(NamedTuple):
 
     Attributes:
         plain: The body.
-        is_whole: Whether its end was found.
-        has_more: Whether other bytes follow that end.
+        is_whole: Whether the compressed stream is complete.
+        has_more: Whether other bytes follow the stream.
     """
 
     plain: bytes
@@ -33,8 +33,8 @@ def inflate(packed: bytes, most: int, window: int) -> Inflated:
 
     Args:
         packed: gzip or deflate.
-        most: Bytes that the body may have; of a longer one, one byte more is returned.
-        window: zlib's `wbits`, which tells the format.
+        most: Maximum size of the decompressed body; of a longer body, `most` + 1 bytes are returned.
+        window: zlib's `wbits`, which selects the format.
 
     Raises:
         Damaged: the format or the checksum is wrong.

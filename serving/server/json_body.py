@@ -8,10 +8,11 @@ There are three parsers:
 3. A parser that follows RapidJSON step by step handles the rest: errors with their offsets, and strings that are not
    UTF-8.
 
-No library reads what RapidJSON reads. `python -m benchmarks.http` compares them on rows of 39 columns with missing
-numbers. For 1 and 100 rows this module takes 0.008 and 0.58 ms; orjson 0.002 and 0.20, msgspec 0.002 and 0.23, but both
-refuse NaN; python-rapidjson, with RapidJSON's numbers and errors, 0.006 and 0.47. That one refuses strings that are not
-UTF-8, halves of surrogate pairs and nesting beyond Python's stack, and is half as fast as orjson without NaN.
+No library accepts exactly what RapidJSON accepts. `python -m benchmarks.http` compares them on rows of 39 columns with
+missing numbers. For 1 and 100 rows this module takes 0.008 and 0.58 ms; orjson 0.002 and 0.20, msgspec 0.002 and 0.23,
+but both refuse NaN; python-rapidjson, with RapidJSON's numbers and errors, 0.006 and 0.47. python-rapidjson refuses
+strings that are not UTF-8, lone surrogates and nesting beyond Python's stack, and is half as fast as orjson without
+NaN.
 """
 
 import contextlib
@@ -70,7 +71,7 @@ def parse_body(body: bytes, reading: Reading | None = None, reads_doubles: bool 
 
 
 def parse_usual_body(body: bytes) -> dict[str, Any] | None:
-    """Returns the same as `parse_body`, faster. Returns None if the body is unusual or malformed."""
+    """Parses a body faster than `parse_body`. Returns None if the body is unusual or malformed."""
     value = _with_nans(body) if _has_nan_first(body) else None
     if value is None:
         try:
@@ -83,10 +84,7 @@ def parse_usual_body(body: bytes) -> dict[str, Any] | None:
 
 
 def _has_nan_first(body: bytes) -> bool:
-    """Returns whether the first NaN seems to be a number rather than part of a string.
-
-    The byte before it decides.
-    """
+    """Returns whether the first NaN is likely a number and not part of a string, by the byte before it."""
     if not _holds(body, _NAN):
         return False
     place = body.find(_NAN)
@@ -94,10 +92,10 @@ def _has_nan_first(body: bytes) -> bool:
 
 
 def _with_nans(body: bytes) -> Any:
-    """Returns the value of a body with the word NaN.
+    """Parses a body that contains the word NaN.
 
-    orjson reads null for NaN. Returns None if orjson cannot read the body, or if a string holds the word: there
-    are then fewer nulls than words.
+    orjson reads NaN as null. Returns None if orjson cannot parse the body, or if a string contains the word: there are
+    then fewer nulls than words.
     """
     if len(body) > _SHORT_BYTES or _holds(body, _NULL):
         return None
@@ -112,7 +110,7 @@ def _with_nans(body: bytes) -> Any:
 
 
 def _put_nans_in_rows(request: dict[str, Any]) -> int:
-    """Does the same as `_put_nans` for the direct members of the objects in `instances`, twice as fast."""
+    """Like `_put_nans` for the direct members of the objects in `instances`, but twice as fast."""
     count = 0
     rows = request.get("instances")
     for row in rows if type(rows) is list else []:
@@ -175,12 +173,12 @@ def _places(body: bytes, pair: bytes) -> Iterator[np.ndarray]:
 
 
 def _has_long_numbers(body: bytes) -> bool:
-    """Returns whether RapidJSON may read a number as another double than the nearest (J12)."""
+    """Returns whether RapidJSON may parse a number to a double other than the nearest (J12)."""
     return _LONG_NUMBER.search(body) is not None
 
 
 def parse_unusual_body(body: bytes, reading: Reading | None = None) -> dict[str, Any]:
-    """Returns the same as `parse_body`, for any body. Doubles and repeated members are read like RapidJSON."""
+    """Parses any body like `parse_body`. Doubles and repeated members are read as RapidJSON reads them."""
     if not body:
         raise bad_request("JSON Parse error: The document is empty")
     value = None
@@ -198,7 +196,7 @@ def parse_unusual_body(body: bytes, reading: Reading | None = None) -> dict[str,
 
 
 def _has_each_member_once(body: bytes, request: dict[str, Any]) -> bool:
-    """Returns whether no object repeats a member. Also returns False if the colons do not settle it."""
+    """Returns whether no object repeats a member. Also returns False if the count of colons is inconclusive."""
     count = _count_members(request)
     if count == body.count(b":"):
         return True

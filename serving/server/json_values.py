@@ -31,7 +31,7 @@ class Members(dict[str, Any]):
 
 
 class Objects:
-    """Makes the objects of one body, and counts the members that repeat a name."""
+    """Creates the objects of one body, and counts repeated member names."""
 
     def __init__(self) -> None:
         self._repeated = 0
@@ -40,7 +40,7 @@ class Objects:
         """Returns the object with these members: a dict, or a `Members` if a name is repeated.
 
         Raises:
-            ServingError: the body's objects repeat more than MOST_REPEATED names.
+            ServingError: the body repeats more than MOST_REPEATED names.
         """
         value = dict(pairs)
         if len(value) == len(pairs):
@@ -79,7 +79,7 @@ def json_string(value: bytes | str) -> bytes:
 
 
 def shown(value: Any) -> str:
-    """Returns a value as error messages show it (J9).
+    """Returns a value as TF Serving's error messages show it (J9).
 
     The text ends with the part that reaches 256 bytes, or before a number that is not finite.
     """

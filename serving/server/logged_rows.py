@@ -1,7 +1,7 @@
-"""Reads the rows of a REST request as a JSON lines log has them, for `--rows_as_logged`.
+"""Reads the rows of a REST request like a JSON lines log, for `--rows_as_logged`.
 
-TF Serving refuses a number in a text column, `null`, a list, a missing column and an unknown column. A log has all of
-these, and the log's reader defines their meaning. The resulting inputs are those of `serving_raw`.
+TF Serving refuses a number in a text column, `null`, a list, a missing column and an unknown column. A log may have all
+of these, and the log's reader defines their meaning. The resulting inputs are for `serving_raw`.
 """
 
 import math
@@ -38,16 +38,16 @@ class _Place(NamedTuple):
     column: str
 
     def wrong(self, value: Any, expected: str) -> ServingError:
-        """Returns the error of a value that a log cannot have there."""
+        """Returns the error for a value that a log cannot have at this place."""
         text = f"{shown(value)} Type: {json_type(value)}"
         return bad_request(f"instances, row {self.row}, {self.column}: {text}; send {expected}")
 
 
 class LoggedRows:
-    """Reads the rows of requests to models that ctrpipe exported. Others are TF Serving's alone.
+    """Reads the rows of requests to models that ctrpipe exported. Requests to other models are read as in TF Serving.
 
     Args:
-        spare_bytes: What the values of a body may take above four times its size: `--max_json_memory_bytes`.
+        spare_bytes: Memory of a body's values above four times its size (`--max_json_memory_bytes`).
     """
 
     def __init__(self, spare_bytes: int) -> None:
@@ -57,20 +57,21 @@ class LoggedRows:
     def inputs(
         self, version: ServedVersion, request: Mapping[str, Any], signature: str, size: int, reading: Reading
     ) -> tuple[str, dict[str, np.ndarray]] | None:
-        """Returns the signature and its inputs; None for a request that is no list of rows of raw columns.
+        """Returns the signature and its inputs; None if the request is not a list of rows of raw columns.
 
-        Other keys of a row than its columns, as the label, are ignored. A missing number is NaN, a missing text "".
+        Keys of a row other than its columns, such as the label, are ignored. A missing number is NaN, a missing text
+        "".
 
         Args:
-            version: The version that is asked.
+            version: The requested version.
             request: The parsed body.
-            signature: The signature that it names; "" for `serving_raw`.
+            signature: The requested signature; "" for `serving_raw`.
             size: The size of the body.
             reading: The request's deadline.
 
         Raises:
-            ServingError: a value is not one that the log may have; the message names its row and column. Or the rows
-                leave out so much that their columns would take more memory than the body may.
+            ServingError: a value cannot be in the log (the message names its row and column), or the rows omit so many
+                columns that filling them would exceed the body's memory limit.
         """
         name, rows, spec = signature or RAW, request.get("instances"), self._spec(version)
         if spec is None or name not in OF_RAW_COLUMNS or name not in version.input_types:
@@ -100,7 +101,7 @@ class LoggedRows:
 
 
 class _Reader:
-    """Reads the columns of rows; looks at the deadline after every CHECK_EVERY values.
+    """Reads the columns of rows. Checks the deadline after every CHECK_EVERY values.
 
     Args:
         rows: The rows.
@@ -114,14 +115,14 @@ class _Reader:
         self._count = 0
 
     def texts(self, name: str) -> np.ndarray:
-        """Returns a column of texts, bytes objects `[N]`; b"" where one is missing."""
+        """Returns a text column, bytes objects `[N]`; b"" for a missing value."""
         known = (self._spec.separators.get(name), self._spec.inner_separators.get(name))
         separators = [separator for separator in known if separator]
         texts = [self._text(row.get(name), separators, _Place(number, name)) for number, row in self._numbered()]
         return np.array(texts, object)
 
     def numbers(self, name: str) -> np.ndarray:
-        """Returns a column of numbers, float32 `[N]`, or of vectors, `[N, length]`; NaN where one is missing."""
+        """Returns a numeric column, float32 `[N]`, or vectors, `[N, length]`; NaN for a missing value."""
         length = self._spec.vector_lengths.get(name)
         values = [row.get(name) for row in self._rows]
         if form := self._spec.text_forms.get(name):
@@ -139,7 +140,7 @@ class _Reader:
             self._reading.check_time()
 
     def _text(self, value: Any, separators: list[str], place: _Place) -> bytes:
-        """Returns the text of a value, of a list, or of a list of lists, with a separator for each level."""
+        """Returns a value as text; lists and nested lists are joined by a separator per level."""
         self._tick()
         if isinstance(value, str) and place.column in self._bracketed and begins_a_list(value):
             listed = elements_in_brackets(value)
@@ -157,7 +158,7 @@ class _Reader:
         return separator.join(elements)
 
     def _plain(self, values: list[Any], form: Written, name: str) -> list[Any]:
-        """Returns values with texts of the log's form as plain numbers, and words for missing numbers as None."""
+        """Converts texts in the log's form to plain numbers, and words for missing numbers to None."""
         missing = {"", *self._spec.missing_words(self._spec.inputs[name])}
         places = [place for place, value in enumerate(values) if isinstance(value, str) and value not in missing]
         known = dict(zip(places, numbers_of(form, [values[place] for place in places]), strict=True))

@@ -206,7 +206,7 @@ class Metrics:
         self._shadow_difference.observe((model, output), difference)
 
     def first_values(self, paths: Iterable[str]) -> dict[str, int]:
-        """Returns counters' first values, as read by HandleReloadConfigRequest; 0 for what is not a counter."""
+        """Returns the first value of each counter, as in HandleReloadConfigRequest; 0 for other metrics."""
         values = {metric.path: metric.first() for metric in self._all()}  # once: a request may have a million paths
         return {path: values.get(path, 0) for path in paths}
 

@@ -54,10 +54,10 @@ def check_list(config: model_server_config_pb2.ModelServerConfig) -> None:
 def check_changes(
     old: model_server_config_pb2.ModelServerConfig, new: model_server_config_pb2.ModelServerConfig
 ) -> None:
-    """Compares a config with the one before, which may itself have been refused (V6).
+    """Compares a config with the previous one, which may have been refused (V6).
 
     Raises:
-        ServingError: a model's platform changes, or one of either config is not given properly.
+        ServingError: a model's platform changes, or is invalid in either config.
     """
     before = {model.name: _platform(model) for model in old.model_config_list.config}
     for model in new.model_config_list.config:
@@ -80,9 +80,9 @@ def check_platforms(config: model_server_config_pb2.ModelServerConfig) -> None:
 
 
 def check_folders(config: model_server_config_pb2.ModelServerConfig, served: Collection[pathlib.Path]) -> None:
-    """Refuses a config with a folder that is not there: as long as it is not, no model's new versions are looked for.
+    """Refuses a config with a missing folder, because no model's new versions are polled while a folder is missing.
 
-    `served` are the folders of the models already served, which may be away for a while.
+    `served` are the folders of already served models, which may be missing for a while.
 
     Raises:
         ServingError: a model's folder does not exist.
@@ -121,9 +121,9 @@ def _platform(model: model_server_config_pb2.ModelConfig) -> str:
 
 
 def base_path(model: model_server_config_pb2.ModelConfig) -> pathlib.Path:
-    """Returns the folder of a model's versions. The config has it as a path, as file:///path, or as a store's URL.
+    """Returns the folder of a model's versions, given as a path, as file:///path, or as a store's URL.
 
-    Of a URL, it is the folder of the copies on this machine.
+    For a URL, returns the folder of the local copies.
     """
     return local_copy(model.base_path) if is_url(model.base_path) else local_path(model.base_path)
 

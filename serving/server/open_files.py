@@ -1,4 +1,4 @@
-"""How many files, and with them connections, the process may have open."""
+"""The limit of open files, and thus of connections, of the process."""
 
 import contextlib
 import resource
@@ -29,6 +29,6 @@ def raise_file_limit() -> None:
 
 
 def most_files() -> int:
-    """Returns how many files the process may have open."""
+    """Returns the process's limit of open files."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if files == resource.RLIM_INFINITY else files

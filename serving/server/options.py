@@ -45,12 +45,12 @@ def _busy_poll_micros() -> int:
 class ServerOptions:
     """The flags of `ctrpipe serve`. Names and defaults follow tensorflow_model_server.
 
-    These flags are ours alone: `host` (TF Serving listens on every address); `wait` (TF Serving waits for a folder
-    that is not there); `rows_as_logged` (TF Serving refuses such rows); `max_request_bytes`,
-    `max_json_memory_bytes`, `max_json_depth` and `max_memory` (TF Serving has no limits);
-    `rest_api_busy_poll_micros`; `grpc_max_queued_calls`; `request_log` and `sampling_rate` (TF Serving is built
-    without its request log); `shadow` and `shadow_log`; `allow_reload_from_network`, `allow_profiler_from_network`
-    and `allowed_model_roots` (TF Serving lets any client load any folder, and have a trace written to any folder).
+    TF Serving lacks these flags: `host` (TF Serving listens on every address); `wait` (TF Serving waits for a folder
+    that is not there); `rows_as_logged` (TF Serving refuses such rows); `max_request_bytes`, `max_json_memory_bytes`,
+    `max_json_depth` and `max_memory` (TF Serving has no limits); `rest_api_busy_poll_micros`; `grpc_max_queued_calls`;
+    `request_log` and `sampling_rate` (TF Serving is built without its request log); `shadow` and `shadow_log`;
+    `allow_reload_from_network`, `allow_profiler_from_network` and `allowed_model_roots` (TF Serving lets any client
+    load any folder, and have a trace written to any folder).
     """
 
     model_base_path: Path | str | None = _flag(
@@ -295,14 +295,13 @@ def parse_flags(flags: Sequence[str]) -> ServerOptions:
 
 
 def with_found_folder(options: ServerOptions) -> ServerOptions:
-    """Returns the options with the folder of a run's versions in place of the run, whose folder a user may name.
+    """Replaces a run's folder in the options by the folder of its versions.
 
-    TF Serving waits without an end for a folder that is not there. A mistyped name would look like a server that is
-    slow to start.
+    TF Serving waits forever for a missing folder. A mistyped name would then look like a slow start.
 
     Raises:
-        InputError: the folder is not there, and `wait` is not set; or it is a single version, or a run without a model;
-            or its store refuses the request or does not answer.
+        InputError: the folder is missing and `wait` is not set; it is a single version or a run without a model; or its
+            store refuses the request or does not answer.
     """
     base = options.model_base_path
     if options.model_config_file is not None or base is None:

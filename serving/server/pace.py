@@ -1,4 +1,4 @@
-"""Recent response times of requests. They decide if a request may run on the event loop's thread."""
+"""Recent response times of requests, which decide whether a request may run on the event loop's thread."""
 
 import threading
 import weakref
@@ -45,7 +45,7 @@ class Paces:
         return known is not None and known[1].is_short(size)
 
     def record(self, kind: Hashable, servable: Any, size: int, seconds: float) -> None:
-        """Records the time of a request. Another loaded version than before starts anew."""
+        """Records the time of a request. A newly loaded version starts a new record."""
         known = self._paces.get(kind)
         if known is None or known[0]() is not servable:
             if len(self._paces) >= _MOST_KINDS:

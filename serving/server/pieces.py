@@ -1,7 +1,7 @@
 """Runs the rows of a large request in pieces, so no operation blocks other clients for long.
 
-TensorFlow does not interrupt an operation. An operation on 260,000 rows took seconds, and a request of ten rows waited
-for it. In a model exported by ctrpipe an answer depends only on its own row, so pieces give the same answers.
+TensorFlow does not interrupt an operation. An operation on 260,000 rows takes seconds, during which a request of ten
+rows would wait. In a model exported by ctrpipe an answer depends only on its own row, so pieces give the same answers.
 """
 
 from collections.abc import Callable, Hashable, Mapping
@@ -30,7 +30,7 @@ _SIGNATURES = {
 
 
 def may_run_in_pieces(servable: LoadedServable, signature: str) -> bool:
-    """Returns whether each row of a signature is answered by itself, and is not joined with other requests' rows."""
+    """Returns whether a signature answers each row independently, and its rows are not batched with other requests."""
     is_ours = isinstance(servable, Servable) and asset_path(servable.path, Asset.FEATURE_MAP).exists()
     return is_ours and signature in _SIGNATURES
 
@@ -38,9 +38,9 @@ def may_run_in_pieces(servable: LoadedServable, signature: str) -> bool:
 def run_in_pieces(
     run: Callable[[dict[str, np.ndarray]], dict[Key, np.ndarray]], inputs: Mapping[str, np.ndarray], piece_rows: int
 ) -> dict[Key, np.ndarray]:
-    """Returns what `run` returns for all rows, `piece_rows` at a time.
+    """Calls `run` with `piece_rows` rows at a time, and returns all outputs.
 
-    An input of one row beside others of many belongs to each piece.
+    An input of one row, beside others of many, is passed with each piece.
 
     Args:
         run: Returns the outputs of a piece, with a row for each of its rows.

@@ -1,12 +1,12 @@
 """TensorFlow's profiler service on the gRPC port, for TensorBoard's "capture profile" (server.cc).
 
-TensorFlow can serve the profiler only on a port of its own. The server gives it a free port and forwards the profiler's
-requests from the gRPC port unchanged. A request lasts for as long as it says: it ends when its client has left, or when
-memory runs out, and few may be under way.
+TensorFlow can serve the profiler only on a separate port. The server gives it a free port and forwards the profiler's
+requests from the gRPC port unchanged. A request lasts as long as it asks for. It ends early when its client disconnects
+or memory runs out, and only a few may run at a time.
 
-TensorFlow keeps what it records in memory, a kilobyte or more for each request of any client, and the ids of sessions
-that are to end. Its continuous recordings, which last until a client fetches them, are therefore not served, and a
-session that does not run is not ended.
+TensorFlow keeps its recordings in memory, a kilobyte or more for each request of any client, and the ids of sessions to
+end. Continuous recordings, which last until a client fetches them, are therefore not supported, and requests to end an
+unknown session are not forwarded.
 """
 
 import functools
@@ -42,7 +42,7 @@ class ProfilerHandler(grpc.GenericRpcHandler):
 
     Args:
         arrivals: The calls that wait for their message.
-        budget: The memory of all requests, above which a recording ends.
+        budget: The memory budget, above which a recording ends.
     """
 
     def __init__(self, arrivals: Arrivals, budget: Budget):
@@ -87,7 +87,7 @@ class ProfilerHandler(grpc.GenericRpcHandler):
             self._places.release()
 
     def _count(self, session: bytes | None, change: int) -> None:
-        """Counts a session that begins or ends to be recorded."""
+        """Counts a session whose recording begins or ends."""
         if session is None:
             return
         with self._lock:
@@ -95,7 +95,7 @@ class ProfilerHandler(grpc.GenericRpcHandler):
             self._sessions = +self._sessions
 
     def _forwarded(self, method: str, body: bytes, context: grpc.ServicerContext) -> bytes:
-        """Returns the profiler's answer; ends its work when the call has ended, or memory has run out."""
+        """Returns the profiler's answer. Ends the recording when the call has ended or memory has run out."""
         call = _profiler().unary_unary(_SERVICE + method).future(body, timeout=context.time_remaining())
         if not context.add_callback(call.cancel):
             call.cancel()
@@ -114,14 +114,14 @@ class ProfilerHandler(grpc.GenericRpcHandler):
 
 
 def _has_a_place(folder: bytes) -> bool:
-    """Returns whether a folder is the same for the server and for the client: absolute, or in a store."""
+    """Returns whether a folder means the same to the server and the client: absolute, or in a store."""
     text = folder.decode("utf-8", "surrogateescape")
     return "://" in text or pathlib.PurePath(text).is_absolute()
 
 
 @functools.cache
 def _message_class(method: str) -> Any:
-    """Returns a message class with the fields of a request that the server reads. TensorFlow has none for Python."""
+    """Returns a message class with the request fields that the server reads. TensorFlow has no Python class for it."""
     file = descriptor_pb2.FileDescriptorProto(name=f"ctrpipe/{method}.proto", package="ctrpipe.profiler")
     message, field = file.message_type.add(name=method), descriptor_pb2.FieldDescriptorProto
     for name, number in _FIELDS[method].items():

@@ -1,4 +1,4 @@
-"""Decides if a HandleReloadConfigRequest is allowed: a SavedModel is code, and the port has no authentication.
+"""Authorises HandleReloadConfigRequest: a SavedModel is code, and the port has no authentication.
 
 TensorFlow Serving lets any client load any folder. This server needs a flag to allow requests from other machines.
 Another flag lists the folders that may contain new models.

@@ -112,7 +112,9 @@ def _route(method: str, target: str) -> _Route | None:
 
 
 def _refused_before(method: str, target: str) -> HTTPStatus | None:
-    """Returns the status of what libevent refuses before TF Serving's own code reads it (R5, R16)."""
+    """Returns the status with which libevent refuses a request before TF Serving's code reads it (R5, R16); None if
+    not.
+    """
     if method not in _METHODS:
         return HTTPStatus.NOT_IMPLEMENTED
     if not _URI.fullmatch(target):
@@ -154,7 +156,7 @@ class RestApi:
     def is_short(self, request: Request) -> bool:
         """Returns whether a request may be answered on the event loop's thread, where it blocks all others.
 
-        Decided before the body is read: by its method, its size, and the time that such requests took before.
+        The decision is made before the body is read, by the method, the size, and the time of similar requests.
         """
         if (
             request.method != "POST"
@@ -263,16 +265,16 @@ class RestApi:
             return self._score_examples(route, number, body, reading)
 
     def _held(self, request: Request) -> Held:
-        """Returns what the request holds of the budget; the connection gives it back."""
+        """Returns the request's reservation in the budget, which the connection releases."""
         if request.held is None:
             request.held = self._core.budget.hold()
         return request.held
 
     def _plain_size(self, request: Request) -> int:
-        """Returns the bytes of the body once it is decompressed: gzip says them at its end, and zlib checks them.
+        """Returns the decompressed size of the body. gzip states it at the end of the body, and zlib verifies it.
 
         Raises:
-            ServingError: they are above the limit.
+            ServingError: the size exceeds the limit.
         """
         packed = request.body
         if not _is_gzip(request):
@@ -326,7 +328,7 @@ class RestApi:
             return answer
 
     def _predict(self, route: _Route, number: int | None, request: Request, body: bytes, reading: Reading) -> bytes:
-        """Answers a predict request, and records its pace: a failed one counts where it was slow."""
+        """Answers a predict request, and records its pace. A failed request is recorded only if it was slow."""
         started = time.perf_counter()
         try:
             use = self._core.use(route.name or "", number, route.label)
@@ -347,7 +349,7 @@ class RestApi:
         return answer
 
     def _inputs(self, version: ServedVersion, body: bytes, reading: Reading) -> tuple[str, dict[str, np.ndarray], bool]:
-        """Returns the signature and the inputs of a request, and whether it is by row.
+        """Returns the signature and the inputs of a request, and whether the request is by row.
 
         The parsed values are freed before the model runs.
         """
@@ -386,7 +388,7 @@ class RestApi:
         return format_predict(outputs, by_row)
 
     def _reads_doubles(self, version: ServedVersion) -> bool:
-        """Returns whether a signature has an input of float64, whose last bits RapidJSON decides (J12)."""
+        """Returns whether a signature has a float64 input, whose last bits depend on RapidJSON (J12)."""
         has_doubles = self._doubles.get(version.servable)
         if has_doubles is None:
             has_doubles = any(tf.float64 in dtypes.values() for dtypes in version.input_types.values())
@@ -399,7 +401,9 @@ def _is_gzip(request: Request) -> bool:
 
 
 def _kind(request: Request) -> tuple[str, bytes]:
-    """Returns what requests of one pace have in common: the path, and the signature if it is named at either end."""
+    """Returns the key for requests with a common pace: the path, and the signature if it is at either end of the
+    body.
+    """
     body = request.body
     match = _SIGNATURE.search(body, 0, _NEAR_END) or _SIGNATURE.search(body, max(0, len(body) - _NEAR_END))
     return request.target, match[1] if match else b""
@@ -422,9 +426,9 @@ def _metadata(version: ServedVersion) -> bytes:
 
 
 def _in_order(message: Message) -> Any:
-    """Returns the message as JSON's values, its fields in the order of their numbers, as C++ prints them (M1).
+    """Converts a message to JSON values with fields in the order of their numbers, as C++ prints them (M1).
 
-    Python prints the fields that have a value first.
+    Python would print the fields that are set first.
     """
     values = json_format.MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True

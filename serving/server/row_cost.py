@@ -1,6 +1,6 @@
 """The cost of a row in a signature's graph, measured once for each loaded version.
 
-A byte of a request may become kilobytes in the graph: a row of dcn_v2 with 39 columns takes 5 to 9 kB in its layers.
+A byte of a request can take kilobytes in the graph: a row of dcn_v2 with 39 columns takes 5 to 9 kB in its layers.
 TensorFlow reports each allocation of a run. The difference between runs of one row and of several rows is the cost of a
 row, independent of other work in the process. The signatures of the warm-up are measured while the version loads, other
 signatures before their first request. The first run optimises the graph, which takes a hundred times as long as a
@@ -36,13 +36,13 @@ _MEMORY = 0.5
 
 @dataclasses.dataclass
 class RowCost:
-    """The memory and the seconds of one signature's rows. `record` keeps the seconds up to date.
+    """The memory and time per row of a signature. `record` updates the time.
 
     Attributes:
-        fixed_bytes: Bytes of a run, whatever its rows.
+        fixed_bytes: Bytes of a run, independent of its rows.
         row_bytes: Bytes for each row.
         row_seconds: Seconds for each row of a large request.
-        in_pieces: Whether each row is answered by itself, so that a large request may run in pieces.
+        in_pieces: Whether rows are answered independently, so a large request may run in pieces.
     """
 
     fixed_bytes: int
@@ -57,7 +57,7 @@ class RowCost:
         return rows * self.row_seconds
 
     def record(self, rows: int, seconds: float) -> None:
-        """Records a run's time. Threads may overwrite each other's records; all are as good."""
+        """Records a run's time. Threads may overwrite each other's records, which are equally valid."""
         if rows >= _MEASURED_ROWS:
             self.row_seconds = _MEMORY * self.row_seconds + (1 - _MEMORY) * seconds / rows
 
@@ -114,7 +114,7 @@ def measure(servable: LoadedServable, signature: str) -> RowCost:
 
 
 def _texts(definition: meta_graph_pb2.SignatureDef, raw: meta_graph_pb2.SignatureDef | None) -> Iterator[bytes]:
-    """Yields what the strings of the made-up rows are: empty, long, or an example of long ones."""
+    """Yields the strings of the synthetic rows: empty, long, or an example with long texts."""
     yield b""
     if any(info.dtype == tf.string.as_datatype_enum for info in definition.inputs.values()):
         yield _LONG_TEXT

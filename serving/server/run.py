@@ -59,7 +59,7 @@ def _rest_port(options: ServerOptions) -> int | None:
 
 @contextlib.contextmanager
 def _serving(options: ServerOptions, rest_port: int | None, grpc_port: int | None) -> Iterator[Addresses]:
-    """Runs a server in threads of this process. Port 0 takes a free port; None turns the API off."""
+    """Runs a server in threads of this process. Port 0 selects a free port; None disables the API."""
     with contextlib.ExitStack() as stack:
         core = ServerCore(options)
         stack.callback(core.stop)
@@ -133,9 +133,9 @@ def serve(options: ServerOptions, ready: Callable[[Addresses], None] | None = No
 
 @contextlib.contextmanager
 def _terminating() -> Iterator[None]:
-    """Handles SIGTERM, and SIGHUP of a terminal that is closed, like Ctrl-C inside the block.
+    """Inside the block, handles SIGTERM, and SIGHUP from a closed terminal, like Ctrl-C.
 
-    Under nohup SIGHUP stays ignored.
+    Under nohup, SIGHUP stays ignored.
     """
     numbers = [signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:

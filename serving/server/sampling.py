@@ -137,9 +137,10 @@ class SampleFiles:
         self._lost = 0  # records since the last that was written
 
     def write(self, model: str, record: Any, size: int) -> bool:
-        """Writes a record of a model; returns whether it is written.
+        """Writes a record of a model; returns whether it was written.
 
-        If this fails, as on a full disk, the file is completed without the record, and the next one starts a new file.
+        After a failure, such as a full disk, the file is completed without the record, and the next record starts a new
+        file.
         """
         try:
             if model not in self._files:
@@ -173,13 +174,13 @@ class SampleFiles:
                     self._keep_whole_records(file)
 
     def _note_lost(self, error: Exception) -> None:
-        """Logs once that records are lost: on a full disk every further record fails for the same reason."""
+        """Logs lost records once, because further records fail for the same reason, such as a full disk."""
         if not self._lost:
             log.error("%s: records are lost until this ends: %s", self._folder, one_line(error))
         self._lost += 1
 
     def _keep_whole_records(self, file: "_File") -> None:
-        """Completes a file that takes no more records, without the part of a record at its end."""
+        """Completes a failed file without the partial record at its end."""
         with contextlib.suppress(Exception):  # it has failed before
             file.writer.close()
         try:

@@ -26,7 +26,7 @@ class ServedVersion:
         runtime_seconds: Seconds that the request has spent in TensorFlow so far.
 
     Args:
-        admission: What the server's runs may take together; None where there is no server.
+        admission: The server's admission control; None without a server.
     """
 
     def __init__(self, name: str, number: int, servable: LoadedServable, admission: Admission | None = None):
@@ -49,7 +49,7 @@ class ServedVersion:
 
         Raises:
             ServingError: TensorFlow reports an error; code and message are TensorFlow's.
-            OverBudget: what the graph makes of the rows does not fit beside other requests.
+            OverBudget: the memory of the graph does not fit beside other requests.
         """
         with self._admitted((signature,), inputs, timeout_seconds) as turn, self._running():
             if turn.piece_rows is None:
@@ -66,7 +66,7 @@ class ServedVersion:
 
         Raises:
             ServingError: TensorFlow reports an error; code and message are TensorFlow's.
-            OverBudget: what the graph makes of the rows does not fit beside other requests.
+            OverBudget: the memory of the graph does not fit beside other requests.
         """
         with self._admitted(outputs, {"": values}, timeout_seconds) as turn, self._running():
             if turn.piece_rows is None:
@@ -85,10 +85,10 @@ class ServedVersion:
             return {name: {alias: joined[name, alias] for alias in aliases} for name, aliases in outputs.items()}
 
     def holding(self, size: int) -> contextlib.AbstractContextManager[object]:
-        """Holds so many bytes of what all requests may take, until the block ends.
+        """Reserves `size` bytes of the requests' budget inside the block.
 
         Raises:
-            OverBudget: they do not fit beside other requests.
+            OverBudget: the bytes do not fit beside other requests.
         """
         return contextlib.nullcontext() if self._admission is None else self._admission.holding(size)
 
@@ -102,7 +102,7 @@ class ServedVersion:
 
     @contextlib.contextmanager
     def _running(self) -> Iterator[None]:
-        """Measures a run and translates its errors."""
+        """Measures a run and converts its errors."""
         began = time.perf_counter()
         try:
             yield
@@ -117,6 +117,6 @@ class ServedVersion:
 
 
 def _countdown(seconds: float | None) -> Callable[[], float | None]:
-    """Returns a function that returns what is left of the seconds."""
+    """Returns a function that returns the remaining seconds."""
     end = None if seconds is None else time.monotonic() + seconds
     return lambda: None if end is None else end - time.monotonic()

@@ -58,7 +58,7 @@ class _Unexpected(Exception):
 
 
 class Kinds(NamedTuple):
-    """What a request may hold, and has to be looked for.
+    """The special values that a request may contain and that need a check.
 
     Attributes:
         booleans: False if the request is known to hold no true or false. Otherwise every value is checked, because
@@ -168,7 +168,7 @@ def _flat(values: Sequence[Any], dtype: tf.DType, kinds: Kinds) -> np.ndarray:
 
 
 def _without_subnormals(array: np.ndarray, values: Sequence[float], dtype: tf.DType) -> np.ndarray:
-    """Returns the numbers with zeros of their sign in place of subnormal ones."""
+    """Replaces subnormal numbers by zeros with the same sign."""
     exact = np.array(values, np.float64)
     return np.where(np.abs(exact) < _NORMAL_FROM[dtype], np.copysign(array.dtype.type(0), array), array)
 
@@ -374,7 +374,7 @@ def _scalar(value: Any, dtype: tf.DType) -> Any:
 
 
 def flushed(value: float, dtype: tf.DType = tf.float32) -> float:
-    """Returns a number of this type, or zero with its sign where it is subnormal (P15)."""
+    """Returns a number of this type; zero with its sign if it is subnormal (P15)."""
     return math.copysign(0.0, value) if abs(value) < _NORMAL_FROM[dtype] else value
 
 

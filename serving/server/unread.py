@@ -1,4 +1,4 @@
-"""Answers that their clients have not read yet: their limit, and which one is dropped above it.
+"""Limits the answers that clients have not read yet, and drops answers above the limit.
 
 A request of 40 bytes may have an answer of a megabyte, which stays in memory until the client reads it. A client may
 open many connections and never read.
@@ -30,7 +30,7 @@ class Unread:
         budget: The memory of all requests.
 
     Attributes:
-        size: Bytes of all of them.
+        size: Bytes of all unread answers.
     """
 
     def __init__(self, budget: Budget):
@@ -43,9 +43,9 @@ class Unread:
         """Counts an answer until `remove` is called.
 
         Args:
-            key: Names the answer.
-            size: Its bytes.
-            drop: Ends the answer, and with it its memory. May be called from any thread, also before this call ends.
+            key: Identifies the answer.
+            size: The answer's size in bytes.
+            drop: Drops the answer and frees its memory. May be called from any thread, even before this call returns.
         """
         dropped = []
         with self._lock:
@@ -62,13 +62,13 @@ class Unread:
             each()
 
     def remove(self, key: Hashable) -> None:
-        """The answer has been read, or has ended. It may have been dropped before."""
+        """Records that an answer has been read or has ended. It may already have been dropped."""
         with self._lock:
             if key in self._answers:
                 self._take(key)
 
     def expire(self, seconds: float) -> None:
-        """Drops the answers that have waited for longer."""
+        """Drops the answers that have waited longer than `seconds`."""
         end, dropped = time.monotonic() - seconds, []
         with self._lock:
             for key in [key for key, answer in self._answers.items() if answer.since < end]:

@@ -85,7 +85,7 @@ def _scan(base_path: pathlib.Path) -> dict[int, pathlib.Path]:
 class VersionManager:
     """The versions of one model. A new version is available before the old ones are unloaded (V3).
 
-    A version that fails to load or to warm up ends with its error. No other version is unloaded for it.
+    A version that fails to load or to warm up ends with its error, and no other version is unloaded.
 
     Args:
         name: The model's name.
@@ -95,8 +95,8 @@ class VersionManager:
 
     Attributes:
         base_path: The folder of the model's versions.
-        source: Where they come from, as the operator knows it: the folder, or the URL that it holds copies of.
-        policy: Selects the versions to serve. A change of it or of `base_path` takes effect at the next `scan` and
+        source: The source in messages: the folder, or the URL of its copies.
+        policy: Selects the versions to serve. A change of `policy` or `base_path` takes effect at the next `scan` and
             `follow`.
     """
 
@@ -151,7 +151,7 @@ class VersionManager:
             return max(reached, key=lambda version: version.number, default=None)
 
     def is_loading(self) -> bool:
-        """Returns whether a wanted version loads, or waits for its turn or its next try."""
+        """Returns whether a wanted version is loading, or waits for its turn or its next attempt."""
         with self._lock:
             return any(version.wanted and version.state in ("START", "LOADING") for version in self._versions.values())
 
@@ -191,11 +191,11 @@ class VersionManager:
             self._advance()
 
     def _take_next(self) -> None:
-        """Takes over the versions wanted next. The caller must hold the lock.
+        """Starts serving the next wanted versions. The caller must hold the lock.
 
-        As in TF Serving (aspired_versions_manager.cc), the next versions wait until each version that is leaving has
-        ended. If a version failed to load, the former one keeps serving, and is wanted again only after another version
-        has served. A failed version is not retried while it is wanted.
+        As in TF Serving (aspired_versions_manager.cc), the next versions wait until all versions being unloaded have
+        ended. If a version failed to load, the previous one keeps serving, and becomes wanted again only after another
+        version has served. A failed version is not retried while it is wanted.
         """
         wanted = self._next
         if wanted is None or any(self._is_leaving(number) for number in wanted):

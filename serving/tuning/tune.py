@@ -1,4 +1,4 @@
-"""Finds the threads and the batching that give a model the highest throughput on this machine."""
+"""Finds the thread and batching settings with the highest throughput of a model on this machine."""
 
 import dataclasses
 import math
@@ -36,7 +36,7 @@ class Trial:
 
 
 def thread_settings() -> list[Setting]:
-    """Returns the settings of threads to try, TensorFlow's default first."""
+    """Returns the thread settings to try, TensorFlow's default first."""
     count = cores()
     settings = [Setting(count, count, onednn) for onednn in (True, False)]
     for threads in sorted({1, 2, count}):
@@ -45,7 +45,7 @@ def thread_settings() -> list[Setting]:
 
 
 def batching_settings(best: Setting, loads: list[ClientLoad]) -> list[Setting]:
-    """Returns the settings of batching to try, for the best number of intra-op threads and for one."""
+    """Returns the batching settings to try, for the best number of intra-op threads and for one thread."""
     rows, clients = max(load.rows for load in loads), max(load.clients for load in loads)
     settings = []
     for intra_op in sorted({1, best.intra_op}):

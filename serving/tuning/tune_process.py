@@ -1,4 +1,4 @@
-"""Measures one setting of threads and batching in a separate process.
+"""Measures one thread and batching setting in a separate process.
 
 All sessions of a process share the environment and the pool of intra-op threads, so each setting needs a new process.
 """
@@ -21,7 +21,7 @@ from ctrpipe.serving.server.batching_parameters import BatchingParameters
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """A server's settings of threads and batching.
+    """A server's thread and batching settings.
 
     Args:
         intra_op: Threads within an operation.
