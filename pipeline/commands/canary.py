@@ -139,7 +139,7 @@ def _parse_assignments(assignments: tuple[str, ...]) -> dict[str, int]:
 def _server(
     model: str, grpc: str | None, url: str | None, stack: contextlib.ExitStack
 ) -> "tuple[ModelClient | None, Callable[[ModelServerConfig], None] | None]":
-    """Returns a client, and a function that reloads the server's config (gRPC only); None without."""
+    """Returns a client, and a function that reloads the server's config over gRPC; None for each if not available."""
     if grpc and url:
         raise InputError("Give --grpc HOST:PORT or --url http://HOST:PORT, not both")
     if grpc:

@@ -101,7 +101,7 @@ def compile(
 
 
 def _check_options(is_sweep: bool, trials: int | None, options: dict[str, object]) -> None:
-    """Raises InputError for an option that what is compiled does not have."""
+    """Raises InputError for an option that does not apply to the compiled target."""
     allowed = {"--sweep": ("--grid", "--seeds", "--parallel"), "--tune": ("--objective", "--seeds", "--parallel")}
     kind = "--sweep" if is_sweep else "--tune" if trials else ""
     for name, value in options.items():

@@ -12,7 +12,7 @@ from ctrpipe.common.stores import check_scheme, is_url, local_path
 
 
 class _Local(click.Path):
-    """A path of this machine, which may be written as `file://`."""
+    """A local path, which may be written as `file://`."""
 
     def __init__(self) -> None:
         super().__init__(path_type=pathlib.Path)
@@ -27,7 +27,7 @@ class _Local(click.Path):
 
 
 class _Model(_Local):
-    """The folder of a model or a run. What a URL names is fetched, and its copy on this machine is the value."""
+    """The folder of a model or a run. A URL is fetched, and the value is the local copy."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, str) and is_url(value):
@@ -38,7 +38,7 @@ class _Model(_Local):
 
 
 class _Config(_Local):
-    """A configuration. What a URL names is fetched anew, and its copy on this machine is the value."""
+    """A configuration. A URL is always fetched again, and the value is the local copy."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, str) and is_url(value):
@@ -49,7 +49,7 @@ class _Config(_Local):
 
 
 class _Stored(_Local):
-    """A path of this machine, or as a string the URL of a store."""
+    """A local path, or a store's URL as a string."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, str) and is_url(value):
@@ -65,11 +65,11 @@ FILES = ("data", "inputs", "against", "items", "queries")  # options that take f
 
 
 def repeat_for_files(command: click.Command, words: Sequence[str]) -> list[str]:
-    """Writes an option of files anew before each further file that follows its value.
+    """Repeats an option before each further file that follows its value.
 
-    `--data day_*.csv` reaches the program as `--data day_1.csv day_10.csv day_2.csv`. It becomes `--data day_1.csv
-    --data day_2.csv --data day_10.csv`, as the quoted pattern is read. A further file has the suffix of the first, so
-    a configuration that follows is not one of them.
+    The shell expands `--data day_*.csv` to `--data day_1.csv day_10.csv day_2.csv`. This becomes `--data day_1.csv
+    --data day_2.csv --data day_10.csv`, in the order of the quoted pattern. Further files must have the suffix of the
+    first, so a following configuration is not included.
     """
     options = {name for option in command.params if option.name in FILES for name in option.opts}
     return list(_repeated(options, list(words)))
@@ -94,7 +94,7 @@ def _repeated(options: set[str], words: list[str]) -> Iterator[str]:
 
 
 def _files_like(first: list[str], words: list[str]) -> list[str]:
-    """Returns the words up to the first one that is no existing file with the suffix of `first`."""
+    """Returns the words up to the first that is not an existing file with the suffix of `first`."""
     suffixes = {pathlib.Path(file).suffix for file in first}
     count = 0
     while count < len(words) and pathlib.Path(words[count]).suffix in suffixes and pathlib.Path(words[count]).is_file():

@@ -384,7 +384,7 @@ def history(
 
 
 def _of_parts(log: str) -> str:
-    """Returns the lines of a configuration for a log whose column `part` says which rows are for what."""
+    """Returns the lines of a configuration for a log whose column `part` gives the split of each row."""
     return f"""  data:
     paths: ['{log.replace("'", "''")}']
     split: {{by: time, column: part, validation_from: '1', test_from: '2'}}"""

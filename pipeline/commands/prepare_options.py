@@ -42,8 +42,8 @@ def join_of_options(tables: Sequence[str], options: Mapping[str, Sequence[str]],
 
     Args:
         tables: The files or globs of the side tables.
-        options: The options that are given once a table, in its order, or once for all tables, by their names in
-            `SideTable`. `on` is columns with commas between them, each perhaps as LOG=TABLE. A `-` stands for nothing.
+        options: The options given once per table, in order, or once for all tables, by their names in `SideTable`. `on`
+            is a comma-separated list of columns or LOG=TABLE pairs. `-` means no value.
         of_log: The options of the log, as in `Join`.
 
     Raises:

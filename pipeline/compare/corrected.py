@@ -1,4 +1,4 @@
-"""Corrects a list of differences for their number: of twenty, one is significant at 5% by chance.
+"""Corrects the differences of multiple comparisons: of twenty, one is significant at 5% by chance.
 
 References:
     Holm, "A simple sequentially rejective multiple test procedure", 1979.
@@ -13,11 +13,11 @@ from ctrpipe.pipeline.compare.sides import verdict_of
 
 
 def correct(differences: Sequence[dict[str, Any]]) -> None:
-    """Corrects differences of `Compared.to_json` in place for their number.
+    """Corrects differences of `Compared.to_json` in place for multiple comparisons.
 
-    `p` is adjusted by Holm's method, and the verdict follows it. The intervals hold together: each has the level
-    1 - (1 - LEVEL) / count (Bonferroni), so that they may reach 0 where Holm's method, which is sharper, finds a
-    difference. `corrected_for` is the count of the differences that are defined.
+    `p` is adjusted by Holm's method, and the verdict follows it. The intervals are simultaneous, each with the level
+    1 - (1 - LEVEL) / count (Bonferroni). They may thus include 0 although Holm's sharper method finds a difference.
+    `corrected_for` is the number of defined differences.
     """
     defined = [one for one in differences if one["difference"] is not None]
     tested = [one for one in defined if one["p"] is not None]

@@ -67,7 +67,7 @@ def _is_alike(task: str, each: ScoredRows, first: ScoredRows) -> bool:
 
 
 def _correct(parts: Sequence[dict[str, Any]], names: Sequence[str]) -> None:
-    """Corrects the differences of some slices or tasks for their number: the first metric of each, and each other."""
+    """Corrects the differences of slices or tasks for multiple comparisons: the first metric, and each other metric."""
     tested = [part["differences"][name] for part in parts for name in names]
     for metrics_of_one_place in zip(TESTED, TESTED_NUMBERS, strict=True):
         correct([by_metric[name] for by_metric in tested for name in metrics_of_one_place if name in by_metric])

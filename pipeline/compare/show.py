@@ -79,7 +79,7 @@ def rows_of_tasks(comparison: dict[str, Any]) -> list[list[str]]:
 
 
 def _of_further_tasks(comparison: dict[str, Any]) -> list[str]:
-    """Returns the verdicts on the models by the further tasks, after how they were corrected for their number."""
+    """Returns the verdicts for the further tasks, after the note on their correction."""
     lines, first, count = [], comparison["models"][0], 1
     for one in comparison["further_tasks"]:
         titles = _titles(one)[0]
@@ -91,7 +91,7 @@ def _of_further_tasks(comparison: dict[str, Any]) -> list[str]:
 
 
 def judged(by_metric: Mapping[str, dict[str, Any]]) -> list[str]:
-    """Returns the metrics that have a verdict, of a model's differences: RIG where its difference is no chance."""
+    """Returns the metrics of a model's differences that have a verdict. RIG is included only if it is significant."""
     return [name for name, one in by_metric.items() if name != "rig" or one["verdict"] in (BETTER, WORSE)]
 
 
@@ -145,7 +145,7 @@ def verdict(subject: str, compared: dict[str, Any], reference: str) -> str:
 
 
 def correction(count: int, of: str) -> str:
-    """Returns the line that says how the differences of models, slices or points were corrected for their number."""
+    """Returns the note on the correction for multiple comparisons of models, slices or points."""
     return f"p values and intervals of the {of} are corrected for {count} differences (Holm, Bonferroni)"
 
 

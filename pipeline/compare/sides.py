@@ -36,11 +36,11 @@ TESTED_NUMBERS: dict[str, tuple[Metric, _Estimator]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Groups:
-    """The groups of rows that gAUC judges within.
+    """The groups within which gAUC is computed.
 
     Attributes:
-        numbers: The group's number of each row, int64 `[N]`.
-        weight: What a group's AUC is weighted by.
+        numbers: The group number of each row, int64 `[N]`.
+        weight: The weight of a group's AUC.
     """
 
     numbers: np.ndarray
@@ -111,7 +111,7 @@ def side(
     groups: Groups | None = None,
     is_number: bool = False,
 ) -> Side:
-    """Returns a model's side of comparisons.
+    """Returns the estimates of one model for comparisons.
 
     Args:
         labels: 0 or 1, or numbers, `[N]`.

@@ -29,8 +29,8 @@ class ExampleGenSettings(StageSettings):
         spec: The description of the log.
         files: The log's files in order.
         data_fingerprint: Hash of the files. Changed data therefore misses the cache.
-        states: A file of `write_states` with the states of the log's files when they were hashed; None if they are not
-            known. The states are not among the settings, because a copy of a log must not miss the cache.
+        states: A file of `write_states` with the states of the log's files when they were hashed; None if unknown. They
+            are stored in a file and not in the settings, because a copied log must hit the cache.
         seed: Seed of `split.by: hash` and `by: group`.
         dead_letter: Folder of the dead-letter files with the malformed rows.
         ahead: Folder in which a ReadAhead may have left its result.

@@ -37,7 +37,7 @@ def LogStatisticsGen(
     code_version: Parameter[str],
     spec: Parameter[str],
 ) -> None:
-    """Computes the statistics of each split and column, and warnings about columns that are no features.
+    """Computes the statistics of each split and column, and warnings about columns that are not useful features.
 
     Args:
         examples: The payload.

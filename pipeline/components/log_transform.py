@@ -37,7 +37,7 @@ class FormerSettings(StageSettings):
     """The parts of a parent's transform that are kept, and the training runs over which values are counted.
 
     Args:
-        version, kept: The folders of a Parent; "" for the first of several training runs, which has none.
+        version, kept: The folders of a Parent; "" for the first of several training runs, which has no parent.
         boundaries, window, max_age, max_values: See WarmStart.
     """
 

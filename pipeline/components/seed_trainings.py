@@ -1,6 +1,6 @@
 """Trains a run's model and its baseline with other seeds (`ctrpipe run --seeds`), and scores the test rows with each.
 
-One training of a model measures these weights. Several measure the model.
+A single training measures only its own weights; several trainings measure the model.
 """
 
 import dataclasses
@@ -103,7 +103,7 @@ def train_seeds(
 ) -> None:
     """Trains the other seeds of both sides, and writes seeds.json and the predictions of the test rows to a folder.
 
-    A finished training is kept in the run's folder: a run that was cut, or one with more seeds, takes it from there.
+    Finished trainings are kept in the run's folder and reused by a resumed run, or by a run with more seeds.
 
     Args:
         given: What to train.

@@ -4,9 +4,9 @@ import pydantic
 
 
 def short_json(model: pydantic.BaseModel) -> str:
-    """Returns a model as JSON without what has its default, if that reads as the same model.
+    """Returns a model as JSON without default values, if that parses to the same model.
 
-    Kubeflow hands the text to a step several times over, and Argo keeps it in the workflow.
+    Kubeflow passes the text to a step several times, and Argo stores it in the workflow.
     """
     text = model.model_dump_json(exclude_defaults=True)
     try:
@@ -17,11 +17,11 @@ def short_json(model: pydantic.BaseModel) -> str:
 
 
 class StageSettings(pydantic.BaseModel):
-    """Settings of a stage: everything but its artifacts that decides its result.
+    """Settings of a stage: everything except its artifacts that determines its result.
 
     A component takes them as one JSON text, because TFX takes only strings and numbers. The text is part of the
-    component's cache key. It contains only what the stage reads, so other changes do not rerun the stage. A default is
-    code, which is part of the key too.
+    component's cache key. It contains only the settings that the stage reads, so other changes do not rerun the stage.
+    Defaults are code, which is also part of the key.
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True)

@@ -251,7 +251,7 @@ class Gates(Section):
     @pydantic.field_validator("numbers", "max_drop", "training_noise", mode="before")
     @classmethod
     def _without_null(cls, limits: Any) -> Any:
-        """Leaves out what is null, as a limit that is null is none."""
+        """Removes null limits, which mean no limit."""
         if limits is None:
             return {}
         if not isinstance(limits, Mapping):

@@ -1,4 +1,4 @@
-"""Whether the rows have groups that a loss or a metric within groups can compare."""
+"""Checks that the rows have groups for a loss or a metric within groups."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -13,14 +13,14 @@ GroupedRows = tuple[np.ndarray, Mapping[str, np.ndarray]]
 
 
 def check_pairs(training: Training, tasks: Sequence[str], group: str, rows_of: Callable[[str], GroupedRows]) -> None:
-    """Checks that there are groups to compare: of a loss within groups, and of a training that monitors gAUC.
+    """Checks that groups have rows to compare, for a loss within groups and for a training that monitors gAUC.
 
-    Of groups with one class gAUC is not defined. Of groups of one row the losses teach nothing: those of pairs and of a
-    softmax are 0.
+    gAUC is undefined for groups with one class. Groups of one row teach nothing: their pairwise and softmax losses are
+    0.
 
     Args:
         training: The settings of the training.
-        tasks: The tasks of clicks, the first one first.
+        tasks: The click tasks, the primary task first.
         group: Name of the column, or of the key that names it.
         rows_of: Returns the rows of "train" or "validation". Called only if a key needs them.
 

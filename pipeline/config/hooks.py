@@ -8,9 +8,9 @@ from ctrpipe.transforms.log.section import Section
 class Hooks(Section):
     """Code of installed packages that a run calls, named by entry points.
 
-    docs/hooks.md says what each kind is given and returns. A hook that fails ends the command with exit code 2 and one
-    line, and the same command calls it again. Metrics and gates are called when the model is evaluated, the others when
-    all results of the run are written.
+    docs/hooks.md lists the arguments and results of each kind. A failing hook ends the command with exit code 2 and one
+    line; repeating the command calls it again. Metrics and gates are called when the model is evaluated, the others
+    when all results of the run are written.
 
     Example:
         hooks: {metrics: [top_decile], gates: [no_worse_slice], trackers: [mlflow]}

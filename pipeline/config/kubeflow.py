@@ -9,12 +9,12 @@ from ctrpipe.transforms.log.section import Section
 
 
 def _like(pattern: str, what: str, form: str, longest: int = 253) -> pydantic.AfterValidator:
-    """Returns a validator that takes only texts like a pattern, for texts that a cluster would refuse hours later.
+    """Returns a validator that accepts only texts of a pattern, which a cluster would otherwise refuse hours later.
 
     Args:
         pattern: The pattern of the whole text.
         what: What the text is, for the message.
-        form: How it is written, for the message.
+        form: The expected form, for the message.
         longest: The maximum number of characters.
     """
     compiled = re.compile(pattern)
@@ -62,7 +62,7 @@ Variable = Annotated[str, pydantic.Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]  
 
 
 class Toleration(Section):
-    """A taint of nodes on which a pipeline step may run all the same.
+    """A node taint that a pipeline step tolerates.
 
     Example:
         kubeflow: {resources: {Trainer: {tolerations: [{key: nvidia.com/gpu, effect: NoSchedule}]}}}

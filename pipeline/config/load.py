@@ -68,7 +68,7 @@ def load_config(source: Source, settings: tuple[str, ...] = ()) -> RunConfig:
         settings: Overrides such as `training.epochs=2`; the value is parsed as YAML.
 
     Raises:
-        InputError: a file cannot be read, is no YAML or extends itself, or a key is missing or has a wrong value.
+        InputError: a file cannot be read, is not YAML or extends itself, or a key is missing or has a wrong value.
         UnknownKeyError: a key is unknown.
     """
     files = _with_extended(source)
@@ -79,7 +79,7 @@ def load_config(source: Source, settings: tuple[str, ...] = ()) -> RunConfig:
 
 
 def with_parent(config: RunConfig, parent: str) -> RunConfig:
-    """Returns the configuration with `parent` as the parent of `training.warm_start`; its other settings stay."""
+    """Returns the configuration with another `training.warm_start.parent`."""
     start = (config.training.warm_start or WarmStart(parent=parent)).model_copy(update={"parent": parent})
     return config.model_copy(update={"training": config.training.model_copy(update={"warm_start": start})})
 
@@ -149,7 +149,7 @@ def unread_config(path: pathlib.Path, error: OSError) -> InputError:
 
 
 def _hint(path: pathlib.Path) -> str:
-    """Returns the command that drafts a configuration for a log which may be given in place of one; "" for YAML."""
+    """Returns the command that drafts a configuration, if the file is likely a log; "" for YAML."""
     if path.suffix.lower() in (".yaml", ".yml") or not path.is_file():
         return ""
     return f"; `ctrpipe init {shlex.quote(str(path))}` drafts a configuration for a log"
@@ -278,7 +278,7 @@ def _explain(source: pathlib.Path | str, error: pydantic.ValidationError, neares
 
 
 def _meant(mistake: Any) -> str:
-    """Returns which of the values that a key allows is nearest to a wrong one, as the end of a message; or ""."""
+    """Returns a suggestion of the allowed value nearest to a wrong one, as the end of a message; or ""."""
     context = mistake.get("ctx", {})
     given = context.get("tag", mistake["input"])  # a tag is the value that tells which keys a section has: `kind`
     known = re.findall(r"'([^']*)'", str(context.get("expected_tags", context.get("expected", ""))))

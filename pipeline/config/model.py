@@ -40,9 +40,9 @@ class Model(pydantic.BaseModel):
     @pydantic.field_validator("name")
     @classmethod
     def _of_a_package(cls, value: str) -> str:
-        """Returns the class of a model that an installed package has under a name, as `module:Class`.
+        """Returns the class `module:Class` that an installed package registers under a name.
 
-        A model of ctrpipe itself comes first. The table has their names, so that the stages before the training, which
+        Models of ctrpipe take precedence. Their names come from a stored table, so stages before the training, which
         read the configuration too, do not depend on the models' code.
         """
         place = hooks.names("models").get(value)
@@ -58,7 +58,7 @@ class Model(pydantic.BaseModel):
         return dict(self.model_extra or {})
 
     def option(self, name: str) -> Any:
-        """Returns a hyperparameter or its default; None if the model has none of this name, or is not ctrpipe's own."""
+        """Returns a hyperparameter or its default; None if the model lacks it, or is not from ctrpipe."""
         defaults: dict[str, Any] = next(
             (model["options"] for model in read_reference().models if model["name"] == self.name), {}
         )

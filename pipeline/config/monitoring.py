@@ -25,8 +25,8 @@ class MaxDistance(Section):
 class Monitoring(Section):
     """Compares other logs with the training rows, to detect drift and skew.
 
-    A column whose distance is above its limit, and larger than chance explains in logs of these sizes, is a breach, and
-    the run ends with exit code 1.
+    A column is a breach if its distance exceeds its limit and is significant for logs of these sizes. The run then ends
+    with exit code 1.
 
     Example:
         monitoring: {previous: ["logs/yesterday.tsv"], max_distance: {categorical: 0.05}, block: true}

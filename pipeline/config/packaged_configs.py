@@ -15,7 +15,7 @@ def configs_folder() -> pathlib.Path:
 
 
 def config_names() -> list[str]:
-    """Returns the configurations' relative paths, sorted. Files that others only extend (_base.yaml) are left out."""
+    """Returns the configurations' relative paths, sorted, without base files that others extend (_base.yaml)."""
     return [name for name in _file_names() if not pathlib.Path(name).name.startswith("_")]
 
 
@@ -31,14 +31,14 @@ def find_config(path: pathlib.Path) -> pathlib.Path:
 
 
 def packaged_config(path: pathlib.Path) -> pathlib.Path | None:
-    """Returns the packaged configuration of a name, as `criteo/deepfm.yaml` or `configs/criteo/deepfm.yaml`."""
+    """Returns the packaged configuration of a name such as `criteo/deepfm.yaml` or `configs/criteo/deepfm.yaml`."""
     name = path.relative_to(_FOLDER.name) if path.parts[:1] == (_FOLDER.name,) else path
     packaged = configs_folder() / name
     return packaged if packaged.is_file() else None
 
 
 def config_hint(path: pathlib.Path) -> str:
-    """Returns what to do about a configuration that is not there: its nearest packaged name, or to check the path."""
+    """Returns advice for a missing configuration: the nearest packaged name, or to check the path."""
     near = nearest_name(str(path).removeprefix(f"{_FOLDER.name}/"), config_names(), _ALIKE)
     return f"; did you mean {near}?" if near else "; check the path, or see `ctrpipe configs`"
 

@@ -164,7 +164,7 @@ class RunConfig(LogSpec):
 
     @pydantic.model_validator(mode="after")
     def _scores_become_probabilities(self) -> "RunConfig":
-        """Checks what a loss leaves of the meaning of a probability."""
+        """Checks that the losses and the calibration give probabilities."""
         if absent := [task for task in self.training.loss_by_task if task not in self.data.labels]:
             tasks = ", ".join(self.data.labels)
             raise ValueError(f"training.loss: {', '.join(absent)} is not a task; the tasks are {tasks}")
@@ -328,7 +328,7 @@ class RunConfig(LogSpec):
     def placed(self, patterns: Sequence[str]) -> tuple["RunConfig", list[str]]:
         """Returns the configuration and the log's files, in order. With `by: files`, its split then lists each file.
 
-        Histories whose items have several values get the settings that the first file shows (`items_found`).
+        Histories with several values per item get the settings detected in the first file (`items_found`).
 
         Args:
             patterns: The files and globs of the log.
@@ -344,7 +344,9 @@ class RunConfig(LogSpec):
         return (config.model_copy(update={"features": found.features}) if found.told else config), files
 
     def items_found(self, files: Sequence[str]) -> ItemsFound:
-        """Returns the features, with the settings of histories whose items have several values in the first file."""
+        """Returns the features, with the detected settings of histories with several values per item in the first
+        file.
+        """
         return with_items_found(self.features, files[0], self.data.encoding)
 
     def with_files(self, files: Mapping[str, list[str]]) -> "RunConfig":

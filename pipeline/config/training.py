@@ -338,7 +338,7 @@ class Training(Section):
 
     @property
     def loss_by_task(self) -> dict[str, str]:
-        """The losses that are given by task."""
+        """The losses configured per task."""
         return dict(self.loss) if isinstance(self.loss, dict) else {}
 
     def losses(self, tasks: Sequence[str]) -> list[str]:
@@ -362,7 +362,7 @@ class Training(Section):
 
     @property
     def depends_on_seed(self) -> bool:
-        """Whether another seed gives other weights. L-BFGS ends at the optimum, whatever the seed."""
+        """Whether the weights depend on the seed. L-BFGS reaches the optimum with any seed."""
         return self.optimizer != "lbfgs"
 
     @property

@@ -69,7 +69,7 @@ class Findings:
     Attributes:
         rows: Number of good rows that were read.
         rejected: Number of malformed rows.
-        is_whole: Whether these are all rows of the log.
+        is_whole: Whether all rows of the log were read.
         errors: Problems that would end the run.
         notes: Possible mistakes.
         splits: The number of rows of each split; empty if the log is too large to be read in a check.
@@ -86,7 +86,7 @@ class Findings:
 
     @property
     def read(self) -> str:
-        """What was read, as `the first 16,384 rows read, 3 malformed`."""
+        """The number of rows read, such as `the first 16,384 rows read, 3 malformed`."""
         if not (total := self.rows + self.rejected):
             return "no rows read"
         counted = f"{total:,} rows read, {self.rejected:,} malformed"
@@ -140,7 +140,7 @@ def _checked(config: RunConfig, patterns: Sequence[str]) -> Findings:
 
 
 def _first_rows(config: RunConfig, patterns: Sequence[str], folder: pathlib.Path, findings: Findings) -> str:
-    """Writes the first rows of the log that a run makes of lists of impressions and of side tables, and returns them.
+    """Writes the first rows of the prepared log (lists of impressions, side tables) and returns their glob.
 
     Raises:
         InputError: see `rows_of_lists` and `join_tables`.
@@ -307,7 +307,7 @@ def _column_notes(config: RunConfig, column: str, values: pa.ChunkedArray) -> It
 
 
 def _same_files(files: Sequence[str]) -> list[str]:
-    """Returns a line about each file that has the bytes of one before it, of those that are small enough to be read."""
+    """Returns a line about each file that has the same bytes as an earlier one, among files small enough to read."""
     by_size: dict[int, list[str]] = collections.defaultdict(list)
     paths = list(dict.fromkeys(files))
     for path, size in zip(paths, in_parallel(size_of, paths), strict=True):
@@ -317,7 +317,7 @@ def _same_files(files: Sequence[str]) -> list[str]:
 
 
 def _check_splits(config: RunConfig, files: Sequence[str], findings: Findings) -> None:
-    """Counts the rows of each split, and adds the faults that would end a run."""
+    """Counts the rows of each split, and adds errors that would end a run."""
     if not is_countable(files):
         findings.notes.append("data.split: the log is too large to count the rows of each split here; a run says them")
         return
@@ -350,7 +350,7 @@ def _check_splits(config: RunConfig, files: Sequence[str], findings: Findings) -
 
 
 def _check_pairs(config: RunConfig, rows_by_split: Mapping[str, pa.Table]) -> None:
-    """Raises InputError if a key compares the rows of a group, and no group of the split has both classes."""
+    """Raises InputError if a key compares the rows of a group, but no group of the split has both classes."""
     group, tasks = config.evaluation.group, config.data.click_tasks
     if group is None:
         return
@@ -363,6 +363,6 @@ def _check_pairs(config: RunConfig, rows_by_split: Mapping[str, pa.Table]) -> No
 
 
 def _ends(counted: IngestResult, split: Split) -> str:
-    """Returns where the splits begin and end, and what to do, for the error on a split without rows."""
+    """Returns the boundaries of the splits and advice, for the error about an empty split."""
     spans = ", ".join(f"{name} {' to '.join(ends)}" for name, ends in counted.spans.items())
     return f"{f' ({split.column}: {spans})' if split.by == 'time' else ''}; give more data or change data.split"

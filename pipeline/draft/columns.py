@@ -75,7 +75,7 @@ class LabelGuess:
         return self.comment.endswith("?")
 
     def clicks(self, values: Sequence[str]) -> list[float]:
-        """Returns the label of each row by the rule, 0 to 1; another word than a positive one is 0."""
+        """Returns the label of each row, 0 to 1, by the rule; words other than the positive one are 0."""
         if isinstance(self.rule, str):
             numbers = {value: float(value) if NUMBER.fullmatch(value) else value.lower() == "true" for value in values}
             return [float(numbers[value]) for value in values]
@@ -95,7 +95,7 @@ class NumberLabel:
 
 
 def guess_number(column: str, values: Sequence[str]) -> NumberLabel | None:
-    """Returns how a model predicts a column's numbers beside clicks; None if they are none, or two values."""
+    """Returns a regression task for a numeric column; None if the column has other values, or only two."""
     present = [value for value in values if value and value not in USUAL_MISSING]
     if len(set(present)) <= 2 or not all(map(NUMBER.fullmatch, present)):
         return None
@@ -145,11 +145,10 @@ def guess_label(sample: LogSample, column: str | None = None) -> LabelGuess | No
 
 
 def _of_two_values(rules: Mapping[str, tuple[str | dict[str, Any], str]], sample: LogSample) -> list[str]:
-    """Returns the columns of two values that may be the label, the likeliest first.
+    """Returns the columns with two values that may be the label, the most likely first.
 
-    The name of an outcome is likelier than another one, and the name of a property, as is_mobile, less likely. 0 and 1
-    are likelier than words, and the first column, and then the last one, than those between: tables have their label at
-    an end.
+    Names of outcomes rank higher, names of properties, such as is_mobile, lower. 0 and 1 rank above words. The first
+    and the last column rank above the others, because tables have their label at an end.
     """
     two = [name for name, (rule, _) in rules.items() if isinstance(rule, str) or "positive" in rule]
     ends = [next(iter(sample.columns)), next(reversed(sample.columns))]
@@ -163,7 +162,9 @@ def _of_two_values(rules: Mapping[str, tuple[str | dict[str, Any], str]], sample
 
 
 def _asked(name: str, likely: Sequence[str], sample: LogSample) -> str:
-    """Returns the question whether a column is the label; "" where its name says so, or its place without names."""
+    """Returns the question whether a column is the label; "" if its name, or its position without names, makes it
+    clear.
+    """
     is_first = sample.data.get("header") is False and name == next(iter(sample.columns))
     if is_outcome(name) or of_truth(name) in _LABELS or is_first or name not in likely:
         return ""
@@ -172,9 +173,9 @@ def _asked(name: str, likely: Sequence[str], sample: LogSample) -> str:
 
 
 def _with_gaps(name: str, values: Sequence[str], sample: LogSample) -> LabelGuess | None:
-    """Returns the guess for a label that some rows lack; None if no row lacks it, or if the others have no label.
+    """Returns the guess for a label with missing values; None without missing values, or without a label in the others.
 
-    Of values that are all alike, as after a join with the clicks alone, the absent ones are the other class.
+    If all present values are equal, as after a join with clicks only, missing values are the other class.
     """
     present = [value for value in values if value not in _MISSING]
     gaps = sorted({value for value in values if value in _MISSING})
@@ -221,9 +222,9 @@ def _label_rule(name: str, values: Sequence[str]) -> tuple[str | dict[str, Any],
 
 
 def _word_rule(name: str, values: Sequence[str]) -> tuple[dict[str, Any], str] | None:
-    """Returns the rule of a label of two words; None if it has another number of them.
+    """Returns the rule for a label with two words; None for another number of words.
 
-    The positive one is the word for it, where only one of the two is such a word, and otherwise the rarer one.
+    The positive word is the one that usually means a click; if this does not distinguish them, the rarer one.
     """
     distinct = collections.Counter(values)
     if len(distinct) != 2 or "" in distinct:

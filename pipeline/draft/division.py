@@ -31,16 +31,15 @@ def divided(
     group: str | None = None,
     user: str | None = None,
 ) -> Division:
-    """Returns how a log is divided: by its times where it is not in their order, otherwise by its order.
+    """Returns how to split a log: by time if its rows are not in the order of their times, otherwise by order.
 
-    Rows that belong together, such as those of a session, are in one split where chance would part them: in a log that
-    is sorted by its label, or one whose sessions lie all over it.
+    Splits by group, such as session, if the rows of a group are scattered or the log is sorted by its label.
 
     Args:
         sample: The first rows of a log.
         guesses: The kind of each column.
         label: The label's column.
-        time, group, user: What the user states; None where it is guessed.
+        time, group, user: Columns named by the user; None: guessed.
     """
     if time:
         guess = guesses.get(time)
@@ -99,7 +98,7 @@ def _of_group(column: str) -> dict[str, Any]:
 
 
 def _rises(numbers: Sequence[int]) -> bool:
-    """Returns whether numbers rise, with falls in at most 20% of their changes; several rows may be of one time."""
+    """Returns whether numbers rise, with falls in at most 20% of their changes. Equal numbers are allowed."""
     steps = [second - first for first, second in zip(numbers, numbers[1:], strict=False) if first != second]
     return sum(step < 0 for step in steps) <= 0.2 * len(steps)
 

@@ -1,4 +1,4 @@
-"""Finds the column whose rows belong together, such as a session or a user, for the split of `ctrpipe init`."""
+"""Finds the column that groups rows, such as a session or a user, for the split of `ctrpipe init`."""
 
 import dataclasses
 import re
@@ -22,7 +22,7 @@ _SCATTERED = 0.2  # of the log, between the first and the last row of a group
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """A column whose values are shared by rows that belong together.
+    """A column whose values group rows.
 
     Attributes:
         column: Its name.
@@ -34,14 +34,14 @@ class Group:
 
 
 def is_session(name: str) -> bool:
-    """Returns whether a column's name is that of a session or a request, whose values do not return."""
+    """Returns whether a column's name is a session's or a request's, whose values do not recur."""
     return _SESSION.fullmatch(name.rsplit(".", 1)[-1]) is not None
 
 
 def group_of(sample: LogSample, label: str) -> Group | None:
     """Returns the column of sessions, otherwise that of users; None if the log has none.
 
-    In a log in the order of time the rows of a session lie together, and those of a user do not.
+    In a log sorted by time, the rows of a session are close together, and the rows of a user are not.
 
     Args:
         sample: The first rows of a log.

@@ -1,4 +1,4 @@
-"""A column that a draft makes of others."""
+"""A column that a draft derives from others."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from ctrpipe.transforms.log.sample import LogSample
 
 @dataclasses.dataclass(frozen=True)
 class MadeColumn:
-    """A derived column in place of the columns that it is made of.
+    """A derived column that replaces its source columns.
 
     Attributes:
         name: The name of the derived column.
@@ -26,7 +26,7 @@ class MadeColumn:
 
 
 def free_name(wanted: str, sample: LogSample) -> str:
-    """Returns a name that no column of a log has."""
+    """Returns a column name that is not in the log."""
     while wanted in sample.columns:
         wanted += "_"
     return wanted

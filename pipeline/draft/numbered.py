@@ -1,4 +1,4 @@
-"""Finds columns of numbers that are the elements of one vector, such as `emb_0` to `emb_63`, for `ctrpipe init`."""
+"""Finds numbered columns that form one vector, such as `emb_0` to `emb_63`, for `ctrpipe init`."""
 
 import dataclasses
 import itertools
@@ -25,7 +25,7 @@ _DECIMALS = 0.5  # of the values: elements of a vector may be 0
 
 
 def numbered_vectors(sample: LogSample, guesses: Mapping[str, Guess]) -> list[MadeColumn]:
-    """Returns vectors in place of the numbered columns that are one: of one scale, and missing in the same rows.
+    """Returns a vector for each set of numbered columns with one scale and the same missing rows.
 
     Args:
         sample: The first rows of a log.
@@ -75,7 +75,7 @@ def _vector(prefix: str, members: Sequence[tuple[int, str]], sample: LogSample) 
 
 
 def _is_element(column: ColumnSample) -> bool:
-    """Returns whether a column has finite numbers alone, most of them with decimals, and more than one."""
+    """Returns whether a column has only finite numbers, most of them with decimals, and several distinct ones."""
     if len(column.distinct) < 2 or not all(map(NUMBER.fullmatch, column.distinct)):
         return False
     decimals = sum("." in value.removesuffix(".0") or "e" in value.lower() for value in column.present)

@@ -1,4 +1,4 @@
-"""Finds times that are not those of a log's rows, such as birthdays, of which a model would read the weekday alone."""
+"""Finds times other than the rows' own, such as birthdays, which `ctrpipe init` leaves out."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -20,10 +20,10 @@ _WIDER = 10  # times the span of the rows' own times
 
 
 def other_times(columns: Mapping[str, Sequence[str]], guesses: Mapping[str, Guess]) -> dict[str, Guess]:
-    """Returns the guess that leaves a column out, for each column of times that lie years apart and are not the rows'.
+    """Returns a guess that leaves the column out, for each column of times that spans years and is not the rows' own.
 
-    Those are birthdays, and times that span a year or more: by a name such as `signup`, or beside a column of times
-    that span a tenth of that.
+    These are birthdays, and times that span a year or more: with a name such as `signup`, or beside a column of times
+    that spans a tenth of that.
 
     Args:
         columns: The values by column.

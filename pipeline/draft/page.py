@@ -49,12 +49,12 @@ _FEWEST_ROWS = 30  # below a second header
 
 @dataclasses.dataclass(frozen=True)
 class Said:
-    """What a user states about a log, in place of guesses.
+    """A user's statements about a log, which replace guesses.
 
     Attributes:
         label, time, user, group, weight: Names of columns; None where the draft guesses.
-        drop: Names of columns that are no features.
-        delimiter: The signs between two values of a table of text.
+        drop: Names of columns to leave out of the features.
+        delimiter: The delimiter of a text file.
     """
 
     label: str | None = None
@@ -66,7 +66,7 @@ class Said:
     delimiter: str | None = None
 
     def check(self, path: str, columns: Collection[str]) -> None:
-        """Raises InputError for a column that a log does not have, and for two divisions at once."""
+        """Raises InputError for a column that the log lacks, and for two conflicting splits."""
         named = {key: (getattr(self, key),) for key in ("label", "time", "user", "group", "weight")}
         for key, names in {**named, "drop": self.drop}.items():
             if absent := [name for name in names if name is not None and name not in columns]:
@@ -91,10 +91,10 @@ def draft(
         label: The label column; None: the most likely one.
         name: The configuration's name for an in-memory log; its files are then not listed. None: derived from the file
             name.
-        said: What the user says of the log, in place of guesses. `label` goes before its label.
+        said: The user's statements, which replace guesses. `label` overrides its label.
 
     Raises:
-        InputError: a file cannot be read, no column looks like a label, or `said` names a column that is not there.
+        InputError: a file cannot be read, no column looks like a label, or `said` names a missing column.
     """
     said = dataclasses.replace(said or Said(), label=label or (said.label if said else None))
     if is_kddcup2012(pathlib.Path(patterns[0])):
@@ -199,7 +199,7 @@ def _no_columns(path: str, label: str) -> InputError:
 
 
 def draft_of_known(dataset: str, patterns: Sequence[str], said: Said | None = None) -> tuple[str, list[str]]:
-    """Returns the YAML of a configuration for a published data set, and what of it is not there, in sentences.
+    """Returns the YAML of a configuration for a published data set, and a sentence about each missing part.
 
     Args:
         dataset: The name of the data set.
@@ -250,7 +250,7 @@ def _label(path: str, sample: LogSample, label: str | None) -> LabelGuess:
 
 
 def _check_second_header(path: str, sample: LogSample, label: str) -> None:
-    """Raises InputError for a log whose label has a value in the first row alone that makes it none, such as a unit."""
+    """Raises InputError if only the first row's value makes the label invalid, as a row of units does."""
     first, *others = sample.columns[label]
     if first in others or len(others) < _FEWEST_ROWS:
         return
@@ -263,7 +263,7 @@ def _check_second_header(path: str, sample: LogSample, label: str) -> None:
 
 
 def _check_counts(path: str, sample: LogSample, said: Said) -> None:
-    """Raises InputError for a log whose rows count clicks and impressions, and that has no rate for a label."""
+    """Raises InputError if the rows count clicks and impressions and have no rate as a label."""
     counted = counted_label(sample)
     if counted is None or counted[1] in said.drop or said.label not in (None, *counted):
         return
@@ -283,7 +283,7 @@ def _check_counts(path: str, sample: LogSample, said: Said) -> None:
 
 
 def _beside_clicks(path: str, sample: LogSample, column: str) -> LabelGuess | None:
-    """Returns the label of clicks with a column of numbers beside it; None if the column has no numbers.
+    """Returns the click label for a model that also predicts a numeric column; None if the column is not numeric.
 
     Raises:
         InputError: no other column looks like a label of clicks, which is the first task of a model.
@@ -384,7 +384,7 @@ def _guess(
 
 
 def _check_plain(path: str, forms: Mapping[str, Form], columns: Sequence[str]) -> None:
-    """Raises InputError for a label or a weight whose numbers have a form that is read of features alone."""
+    """Raises InputError if a label's or weight's numbers have a written form, which only features support."""
     for column in columns:
         if column in forms and forms[column].settings:
             raise InputError(
@@ -394,7 +394,7 @@ def _check_plain(path: str, forms: Mapping[str, Form], columns: Sequence[str]) -
 
 
 def _as_written(guess: Guess, form: Form | None) -> Guess:
-    """Returns the guess for a column whose numbers have a form of their own, which are amounts and no codes."""
+    """Returns the guess for numbers with a written form, which are amounts and not codes."""
     if form is None or (not guess.settings and not guess.is_unrepeated):
         return guess
     comment, unsure = guess.comment, guess.unsure
@@ -425,7 +425,7 @@ def _with_buckets(guess: Guess, buckets: int) -> Guess:
 
 
 def _betrays(values: Sequence[str], guess: Guess, clicks: Sequence[float]) -> str:
-    """Returns how a column's values give the label away, or "" if they do not."""
+    """Returns how a column's values reveal the label; "" if they do not."""
     if guess.settings["kind"] == "numeric":
         numbers = [float(value) if NUMBER.fullmatch(value) else None for value in values]
         column = pa.chunked_array([pa.array(numbers, pa.float64())])
@@ -464,7 +464,7 @@ def _histories(sample: LogSample, guesses: dict[str, Guess], rows: int) -> dict[
 
 
 def _own_items(sample: LogSample, histories: Mapping[str, Guess], clicks: Sequence[float]) -> Iterator[str]:
-    """Yields a sentence about each history that gives the label away by holding the item of its own row."""
+    """Yields a sentence about each history that reveals the label by including its own row's item."""
     for name, guess in histories.items():
         owner = guess.settings["shared_with"]
         if not isinstance(owner, str):
@@ -476,7 +476,7 @@ def _own_items(sample: LogSample, histories: Mapping[str, Guess], clicks: Sequen
 
 
 def _few_clicks(label: str, clicks: Sequence[float], rows: int) -> Iterator[str]:
-    """Yields a sentence where a log has too few clicks to tell a model's quality, or where they end too early."""
+    """Yields a sentence if a log has too few clicks to measure a model's quality, or if its clicks end early."""
     shares = sum(clicks), len(clicks) - sum(clicks)
     fewest = round(min(shares) * rows / len(clicks))
     if fewest < _FEWEST_CLICKS:
@@ -490,7 +490,7 @@ def _few_clicks(label: str, clicks: Sequence[float], rows: int) -> Iterator[str]
 
 
 def _with_nested(histories: dict[str, Guess], guesses: dict[str, Guess], sample: LogSample) -> dict[str, Guess]:
-    """Returns histories together with the lists of lists that have as many items in each row, such as categories."""
+    """Adds the nested lists with as many items per row as a history, such as categories, to the histories."""
     joined: dict[str, Guess] = {}
     for name, guess in histories.items():
         length = [value.count(LIST_SEPARATOR) if value else -1 for value in sample.columns[name]]

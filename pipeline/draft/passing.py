@@ -1,4 +1,4 @@
-"""Finds categories of which the later rows have other values than the earlier ones, such as the ids of searches."""
+"""Finds categories whose values do not recur in later rows, such as search ids."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -19,10 +19,10 @@ _FEWEST_ROWS = 100
 def passing_columns(
     columns: Mapping[str, Sequence[str]], guesses: Mapping[str, Guess], split: Mapping[str, Any], is_whole: bool
 ) -> dict[str, Guess]:
-    """Returns the guess for each column of categories whose values in the test rows no training row has.
+    """Returns the guess for each categorical column whose values in test rows do not occur in training rows.
 
-    It is left out if these are all rows of the log, or if its name is that of a session or a time. Values that the
-    first rows of a longer log have once, such as users, may return, so that a user is asked.
+    The column is left out if all rows of the log were read, or if its name is a session's or a time's. Otherwise its
+    values, such as users, may recur in a longer log, and the user is asked.
 
     Args:
         columns: The values by column.
@@ -51,7 +51,7 @@ def passing_columns(
 
 
 def _passes(values: Sequence[str]) -> bool:
-    """Returns whether the later ones of some values are hardly among the earlier ones."""
+    """Returns whether hardly any later value occurs among the earlier values."""
     first = round((1 - _LATER) * len(values))
     earlier, later = set(values[:first]), [value for value in values[first:] if value]
     if len(values) < _FEWEST_ROWS or len(set(later)) < _FEWEST:

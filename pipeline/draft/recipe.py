@@ -51,17 +51,17 @@ class LogSize:
 
     @property
     def is_large(self) -> bool:
-        """Whether a network is drafted."""
+        """Whether the draft proposes a network."""
         return self.rows >= MOST_OF_TREES
 
     @property
     def buckets(self) -> int:
-        """The number of buckets of a number: more rows teach finer ones."""
+        """The number of buckets for a numeric column: more rows allow finer buckets."""
         return 64 if self.is_large else 32
 
 
 def count_rows(files: list[str], sample: LogSample) -> int:
-    """Returns the number of rows of a log, approximately where that takes reading them all.
+    """Returns the number of rows of a log; an estimate if an exact count would read all rows.
 
     Raises:
         InputError: a file cannot be read.

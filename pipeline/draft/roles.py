@@ -1,6 +1,6 @@
-"""Finds columns of a log that are no features: weights, split markers, row numbers and other labels.
+"""Finds columns that are not features: weights, split markers, row numbers and other labels.
 
-A model that has one of them is almost perfect on the log and useless in production, where a request has none.
+A model with such a column is almost perfect on the log and useless in production, where a request lacks the column.
 """
 
 import dataclasses
@@ -82,7 +82,7 @@ class Role:
     """The role of a column that is not a feature.
 
     Attributes:
-        comment: What it is taken for, and what to do with it.
+        comment: The inferred role, and what to do with the column.
         is_weight: Whether the draft names it as `data.weight`.
     """
 
@@ -91,7 +91,7 @@ class Role:
 
 
 def is_split_marker(name: str, values: Sequence[str]) -> bool:
-    """Returns whether a column says which rows are for training and which for a test."""
+    """Returns whether a column marks training and test rows."""
     present = {value.strip().lower().removesuffix(".0") for value in set(values) if _is(value)}
     if not present:
         return False
@@ -104,22 +104,22 @@ def is_split_marker(name: str, values: Sequence[str]) -> bool:
 
 
 def is_outcome(name: str) -> bool:
-    """Returns whether a name is one of what follows an impression, as clicked, is_booked or outcome.order."""
+    """Returns whether a name is an outcome of an impression, such as clicked, is_booked or outcome.order."""
     return _OTHER_LABEL.fullmatch(name.rsplit(".", 1)[-1]) is not None
 
 
 def of_truth(name: str) -> str:
-    """Returns a name without what says that it is of truth values: `click` for is_click, click_bool and Click Flag."""
+    """Removes the boolean part of a name: `click` for is_click, click_bool and Click Flag."""
     return re.sub(r"^(is|was|has|did)_|_(bool|flag|ind|indicator|yn)$", "", name.lower().replace(" ", "_"))
 
 
 def may_be_weight(name: str, values: Sequence[str]) -> bool:
-    """Returns whether a column may be the weight of the row, as a product's weight may."""
+    """Returns whether a column may be the weight of the row, but also another weight, such as a product's."""
     return _WEIGHT.fullmatch(name) is not None and _numbers(values) is not None
 
 
 def counted_label(sample: LogSample) -> tuple[str, str] | None:
-    """Returns the columns of clicks and of impressions, if a row counts several of both; None if it does not."""
+    """Returns the columns of clicks and of impressions if rows count several of both; None otherwise."""
     counts = {name: numbers for name, values in sample.columns.items() if (numbers := _counts(values)) is not None}
     shown = next((name for name in counts if _IMPRESSIONS.fullmatch(name)), None)
     clicked = next((name for name in counts if _COUNTED.fullmatch(name) and max(counts[name]) > 1), None)
@@ -127,7 +127,7 @@ def counted_label(sample: LogSample) -> tuple[str, str] | None:
 
 
 def more_than(sample: LogSample, column: str, other: str) -> list[int]:
-    """Returns the rows whose number in a column is larger than the one in another column."""
+    """Returns the rows whose number in `column` exceeds the number in `other`."""
     pairs = zip(sample.columns[column], sample.columns[other], strict=True)
     return [row for row, (number, least) in enumerate(pairs) if float(number) > float(least)]
 
@@ -172,7 +172,7 @@ def _counts(values: Sequence[str]) -> list[float] | None:
 
 
 def _weights(columns: Mapping[str, Sequence[str]], clicks: Sequence[float]) -> dict[str, Role]:
-    """Returns the weight of the rows, and the columns that may be one."""
+    """Returns the weight of the rows, and the columns that may be a weight."""
     is_rate = any(0 < click < 1 for click in clicks)
     by_column: dict[str, Role] = {}
     numbers_by_name = {name: numbers for name, values in columns.items() if (numbers := _numbers(values)) is not None}
@@ -200,7 +200,7 @@ def _weights(columns: Mapping[str, Sequence[str]], clicks: Sequence[float]) -> d
 
 
 def _weighs(numbers: Sequence[float], clicks: Sequence[float]) -> bool:
-    """Returns whether numbers are weights of rows: scaled to a mean of 1, or one for clicks and one for other rows."""
+    """Returns whether numbers are row weights: with mean 1, or with one value for clicks and one for other rows."""
     if abs(sum(numbers) / len(numbers) - 1) < _MEAN_TOLERANCE and len(numbers) >= _FEWEST_IDS:
         return True
     of_click = {number for number, click in zip(numbers, clicks, strict=True) if click == 1}
@@ -235,7 +235,7 @@ def _row_id(name: str, values: Sequence[str]) -> str:
 
 
 def _outcome(name: str, values: Sequence[str]) -> str:
-    """Returns what says that a number is the outcome of the impression; "" if nothing does."""
+    """Returns the evidence that a number is the outcome of the impression; "" without evidence."""
     present = [value for value in values if _is(value)]
     if len(set(present)) <= 2 or not _OUTCOME.fullmatch(name) or not all(map(NUMBER.fullmatch, present)):
         return ""
@@ -263,7 +263,7 @@ def _other_label(name: str, values: Sequence[str], clicks: Sequence[float]) -> s
 
 
 def _are_clicked(clicks: Sequence[float], rate: float) -> bool:
-    """Returns whether all of some rows are clicked, and not by chance at this click rate."""
+    """Returns whether all of the given rows are clicked, beyond chance at this click rate."""
     return bool(clicks) and all(click == 1 for click in clicks) and 0 < rate < 1 and rate ** len(clicks) < _CHANCE
 
 

@@ -1,4 +1,4 @@
-"""Finds lists whose weights are in a list of another column, such as `a|b` and `0.5|0.1`, for `ctrpipe init`."""
+"""Finds lists with weights in another column, such as `a|b` and `0.5|0.1`, for `ctrpipe init`."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Finds the form of numbers that a log does not write as 1234.5, such as `$1,234.50`, `0.4 kg` or `3.892,71`."""
+"""Finds the written form of numbers such as `$1,234.50`, `0.4 kg` or `3.892,71`."""
 
 import dataclasses
 import re
@@ -23,8 +23,8 @@ class Form:
     """The form of a column's numbers.
 
     Attributes:
-        settings: The keys of `written`; none where numbers may be written as 1234.5.
-        question: What a user should check; "" if nothing.
+        settings: The keys of `written`; empty for plain numbers such as 1234.5.
+        question: A question for the user; "" if the form is clear.
         example: A value of the column.
     """
 
@@ -35,7 +35,7 @@ class Form:
 
 @dataclasses.dataclass(frozen=True)
 class _Column:
-    """What a column's numbers have in common: prefix, suffix, and the signs in them that are possible."""
+    """The common form of a column's numbers: prefix, suffix, and possible separators."""
 
     prefix: str
     suffix: str
@@ -49,7 +49,7 @@ class _Column:
 
     @property
     def unclear(self) -> Literal["", ",", "."]:
-        """The sign that may stand between thousands or before decimals; "" if it is clear."""
+        """The character that may separate thousands or decimals; "" if it is clear."""
         for sign, other in ((",", "."), (".", ",")):
             both = {(None, sign), (sign, other)} <= set(self.signs)
             if both and any(sign in figure for figure in self.figures):
@@ -58,7 +58,7 @@ class _Column:
 
 
 def plain_numbers(sample: LogSample) -> tuple[LogSample, dict[str, Form]]:
-    """Returns a sample with plain numbers in the columns that have others of one form, and the forms by column."""
+    """Returns a sample with written numbers converted to plain ones, and the form of each such column."""
     found = {name: column for name, values in sample.columns.items() if (column := _column(name, values, sample))}
     shown = {column.decimal for column in found.values() if column.decimal}
     by_log = sample.data.get("decimal") or ("".join(shown) if len(shown) == 1 else "")
@@ -111,7 +111,7 @@ def _column(name: str, values: Sequence[str], sample: LogSample) -> _Column | No
 
 
 def _form(column: _Column, by_log: str, decimal: str, are_texts: bool) -> Form | None:
-    """Returns the form of a column; None where its numbers are written as 1234.5.
+    """Returns the form of a column; None for plain numbers.
 
     Args:
         column: What its numbers have in common.

@@ -1,4 +1,4 @@
-"""The values of a slicing column. A row of several values, as `a|b`, is in the slice of each of them."""
+"""The values of a slicing column. A row with several values, such as `a|b`, is in the slice of each value."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ def elements_of(texts: Sequence[str], separator: str) -> tuple[list[str], Places
 
     Args:
         texts: The values of a column, each once.
-        separator: What separates the elements; "" if a text is one element.
+        separator: The separator of the elements; "" if a text is one element.
     """
     if not separator:
         every = np.arange(len(texts), dtype=np.intp)
@@ -37,7 +37,7 @@ def frequent_slices(
     Args:
         texts: The values of a column, each once.
         codes: The index of each row's value, `[N]`.
-        separator: What separates the elements of a row of several values; "" if there are none.
+        separator: The separator of a row's values; "" for single values.
         most: The largest number of values to return.
     """
     names, places, elements = elements_of(texts, separator)

@@ -1,4 +1,4 @@
-"""The metrics that tables of several trainings show of a configuration's tasks after the first."""
+"""The metrics of further tasks, after the first, in tables of several trainings."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -21,7 +21,7 @@ def further_metrics(tasks: Iterable[str]) -> dict[str, tuple[str, str, str]]:
 
 
 def further_titles(measured: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Returns the titles of the further metrics that one of some trainings has, by name, in their order.
+    """Returns the titles of the further metrics that any training has, by name and in order.
 
     Args:
         measured: For each training, its further metrics by name, perhaps among others.

@@ -203,8 +203,8 @@ def change_gate(
 ) -> dict[str, Any]:
     """Returns the row of a change gate with a confidence level.
 
-    The gate fails only if a test is confident that the metric is worse by more than the limit. The test knows the noise
-    of rows and of trainings.
+    The gate fails only if a test is confident that the metric is worse by more than the limit. The test includes the
+    noise of rows and of trainings.
 
     Args:
         metric: auc, gauc or log_loss.
@@ -233,9 +233,9 @@ def change_gate(
 
 
 def slice_gates(bounds: CalibrationBounds, scored: ScoredRows, task: str) -> list[dict[str, Any]]:
-    """Returns a row for each bounded column: its value whose calibration is most surely outside the bounds.
+    """Returns a row for each bounded column: the value whose calibration is most significantly out of bounds.
 
-    A column fails if a value is outside by more than chance explains. All values of all columns share one level.
+    A column fails if a value is out of bounds by more than chance explains. All values of all columns share one level.
     """
     labels, probabilities = scored.labels[task], scored.probabilities[task]
     calibrations = {
@@ -274,8 +274,8 @@ def _of_slices(
         column: The column.
         bounds: The limits.
         slices: The calibration of each judged value.
-        alone: Their p-values.
-        adjusted: Their p-values, corrected for the number of values.
+        alone: The p-value of each judged value.
+        adjusted: The p-values corrected for the number of values.
         judged: The number of judged values of all columns.
     """
     bound = f"within {bounds.max_error:g} of 1 for each {column} of {bounds.min_clicks:,} clicks or more, beyond chance"

@@ -18,7 +18,7 @@ from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 
 @dataclasses.dataclass(frozen=True)
 class JudgedRows:
-    """A model's predictions of the test rows that have a label of the first task. Nothing in it can be written to.
+    """A model's predictions of the test rows with a label of the first task. All arrays are read-only.
 
     Attributes:
         labels: 1 for a click and 0 otherwise, or a rate, float64 [N].
@@ -68,10 +68,10 @@ def _constant(values: np.ndarray) -> np.ndarray:
 
 
 def hook_metrics(names: Iterable[str], rows: JudgedRows) -> dict[str, float | None]:
-    """Returns the value of each metric of a package; None where it is not defined on these rows.
+    """Returns the value of each hook metric; None if it is undefined on these rows.
 
     Raises:
-        InputError: a metric fails, or returns no finite number.
+        InputError: a metric fails, or does not return a finite number.
     """
     values: dict[str, float | None] = {}
     for name in names:
@@ -88,7 +88,7 @@ def hook_metrics(names: Iterable[str], rows: JudgedRows) -> dict[str, float | No
 
 
 def hook_gates(names: Iterable[str], rows: JudgedRows) -> list[dict[str, Any]]:
-    """Returns a row of the gate table for each gate of a package.
+    """Returns a row of the gate table for each hook gate.
 
     Raises:
         InputError: a gate fails, or returns neither None nor a reason.

@@ -45,8 +45,8 @@ class SeedTraining:
         seed: Its seed.
         metrics: The metrics of the first task on the test rows.
         stopped: The reason for its end.
-        converged: Whether more epochs or iterations would hardly change it, see `has_converged`. None if its history
-            was not kept.
+        converged: Whether more training would hardly change the model, see `has_converged`. None if the history was not
+            kept.
         scores: Path of its predictions, from the folder of seeds.json.
         tasks: The metrics of each task.
     """

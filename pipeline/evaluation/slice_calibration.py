@@ -1,7 +1,7 @@
-"""The calibration of each value of a column with its error, and whether it is off by more than chance explains.
+"""Tests the calibration of each value of a column: its error, and whether it exceeds chance.
 
-With many values or few clicks, the value with the worst calibration is far off by chance. Each value gets
-an exact interval, and all values together a level.
+With many values or few clicks, the value with the worst calibration is far off by chance. Each value gets an exact
+interval, and all values together a level.
 
 References:
     Clopper and Pearson, "The use of confidence or fiducial limits illustrated in the case of the binomial", 1934.
@@ -84,9 +84,9 @@ class SliceCalibrations:
         return ends[0], ends[1]
 
     def _above(self, mean: Floats, more: Floats) -> Floats:
-        """Returns the probability of at least the observed clicks and `more`, if their mean were `mean`.
+        """Returns the probability of the observed clicks plus `more`, or of even more clicks, given their mean.
 
-        Clicks of one weight are binomial. Others are Poisson counts of the same mean and variance.
+        Clicks of equal weight are binomial. Others are scaled Poisson counts with the same mean and variance.
         """
         from scipy.special import betainc, gammainc  # lazy, see interval
 
@@ -114,8 +114,8 @@ def slice_calibrations(
 ) -> SliceCalibrations:
     """Returns the calibrations of the values that have enough clicks.
 
-    A value has enough if the model expects `min_clicks` in its rows, or if they would have as many at the click rate of
-    all rows. Its own clicks do not decide, because a value without any is far from calibrated.
+    A value has enough clicks if the model expects `min_clicks` in its rows, or if the overall click rate gives as many.
+    Its own clicks are not used, because a value without clicks is far from calibrated.
 
     Args:
         column: The value of each row as text.
@@ -169,8 +169,8 @@ def slice_calibrations(
 def _squares(observed: Floats, expected: Floats, of_clicks: Floats, of_predictions: Floats, of_both: Floats) -> Floats:
     """Returns the variance of the weighted clicks around the expected ones.
 
-    With weights that do not depend on the label, it is at most the sum of the clicks' squared weights. Where rows
-    without a click were left out and the others count more for it, the expected clicks vary as well.
+    With weights that do not depend on the label, it is at most the sum of the clicks' squared weights. If rows without
+    a click were sampled and weighted accordingly, the expected clicks vary as well.
     """
     ratio = observed / expected
     return np.asarray(np.maximum(of_clicks, of_clicks + ratio**2 * of_predictions - 2 * ratio * of_both))
@@ -179,7 +179,7 @@ def _squares(observed: Floats, expected: Floats, of_clicks: Floats, of_predictio
 def _by_element(
     texts: Sequence[str], sums: Floats, largest: Floats, separator: str
 ) -> tuple[list[str], Floats, Floats]:
-    """Returns elements with their sums over the texts that contain them, from the texts and theirs."""
+    """Adds up the texts' sums by element; returns the elements with their sums."""
     names, places, elements = elements_of(texts, separator)
     summed: Floats = np.stack([np.bincount(elements, each[places], len(names)) for each in sums]).astype(np.float64)
     most = np.zeros(len(names))

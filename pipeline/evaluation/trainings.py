@@ -43,7 +43,7 @@ class NoisyDifference:
         value: The difference on the test rows.
         standard_error: Its standard error over other test rows and other trainings.
         freedom: Degrees of freedom of the standard error. None if none of it is estimated from trainings.
-        noise: The text that says where the noise of trainings comes from.
+        noise: A text about the source of the noise of trainings.
     """
 
     value: float
@@ -61,15 +61,15 @@ def noisy_difference(first: Sequence[Estimate], second: Sequence[Estimate], stat
 
     With S_1 and S_2 trainings, the variance is |c_1 - c_2|^2 + s^2 (1 / S_1 + 1 / S_2). c_m are the mean components of
     a model's estimates, so that the first term is the variance over rows. s^2 is the variance of the metric over
-    trainings: the one found on these rows, pooled over both models, less the part that is due to the rows.
+    trainings, pooled over both models and reduced by the part that is due to the rows.
 
-    With fewer than ENOUGH_FREEDOM degrees of freedom, s^2 is pooled with the stated variance, and without any it is the
-    stated one. The degrees of freedom of the whole are Satterthwaite's.
+    With fewer than ENOUGH_FREEDOM degrees of freedom, s^2 is pooled with the stated variance; with none, it is the
+    stated variance. The degrees of freedom of the total are Satterthwaite's.
 
     Args:
         first: The first model's estimates on the same rows, one per training.
         second: The second model's estimates.
-        stated: Standard deviation of the metric over trainings to assume where these trainings do not show it.
+        stated: Standard deviation of the metric over trainings, used if there are too few trainings to estimate it.
     """
     sides = (first, second)
     values = [np.array([estimate.value for estimate in side]) for side in sides]
@@ -113,7 +113,7 @@ def retrained_probabilities(
     The versions are loaded one after the other, so that memory holds one model.
 
     Args:
-        versions: The versions' folders. Those that are not here, cannot read the rows or lack the task are left out.
+        versions: The versions' folders. Versions that are missing, cannot read the rows or lack the task are skipped.
         files: The payload files of the test rows.
         task: The task.
         folder: An existing folder for temporary files.

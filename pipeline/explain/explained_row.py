@@ -66,10 +66,10 @@ class RowExplained:
     jumps: float | None = None
 
     def with_moments(self, formats: Mapping[str, str]) -> "RowExplained":
-        """Returns the explanation with the moment beside each time that is a number, such as an epoch.
+        """Returns the explanation with readable times beside numeric times such as epochs.
 
         Args:
-            formats: How the times of each column of times are written.
+            formats: The format of each column of times.
         """
         columns = [
             dataclasses.replace(one, value=tuple(_with_moment(text, formats[one.name]) for text in one.value))

@@ -27,7 +27,7 @@ class RowGradients:
     """Integrates a model's gradients along a straight path from a baseline to a row.
 
     The path moves the real-valued inputs: embeddings of slots and tokens, and the dense features. Discrete inputs, such
-    as which slots are padding, stay the row's along the path. At its start they are then exchanged for the baseline's,
+    as the padding mask, keep the row's values along the path. At its start, they are replaced by the baseline's values,
     column by column. The contributions therefore add up to the whole difference of the logits.
 
     Args:

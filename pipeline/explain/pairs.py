@@ -49,7 +49,7 @@ class ColumnPair:
             adjusted for the number of pairs (Holm).
         interaction: The interaction by permutation. None if the pair was not permuted.
         picked: How often the model's attention picks one for the other. None if the model does not attend over both.
-        strength: The interaction that the model has learned, in the model's own form. None if it has no such form.
+        strength: The strength of the learned interaction. None if the model does not define one.
     """
 
     first: str
@@ -74,7 +74,7 @@ class ValuePair:
 
     Attributes:
         first, first_value, second, second_value: The columns and their values.
-        where: What holds in the rows: `device = phone and 201 < duration <= 414`.
+        where: The condition of the rows, such as `device = phone and 201 < duration <= 414`.
         rows: Number of rows with both values.
         complementarity: In bits.
         rate_of_first, rate_of_second, rate_of_both: Click-through rates.

@@ -69,10 +69,9 @@ def prune(
     """Returns the columns that can be dropped.
 
     The columns are tried in the order of their own loss. A column is dropped if all columns dropped so far and this one
-    together cost less than the limit. Two columns with the same information cost nothing one by one, and much
-    together.
+    together cost less than the limit. Two columns with the same information cost nothing alone, and much together.
     Finally the chosen columns are permuted with new permutations, because the choice favors permutations that cost
-    little. The last columns are restored until the loss is below the limit there too.
+    little. The columns dropped last are restored until this loss is below the limit too.
 
     Args:
         config: The run's configuration.

@@ -134,7 +134,7 @@ def token_names(row: pa.Table, tokens: npt.NDArray[Any], feature: Text, text: Te
 
 
 def _pieces(row: pa.Table, used: npt.NDArray[Any], feature: Text, text: TextMap) -> list[str]:
-    """Returns the tokens as in the log: the first column's after [CLS], the second's after [SEP]."""
+    """Returns the tokens as written in the log: the first column's after [CLS], the second column's after [SEP]."""
     values = [shown(row[column][0].as_py()) or "" for column in feature.columns]
     columns = iter([[piece for piece in value.split(str(feature.separator)) if piece] for value in values])
     special = {text.classify_id: "[CLS]", text.separator_id: "[SEP]"}

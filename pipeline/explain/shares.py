@@ -50,12 +50,12 @@ def compare_attributions(
 
     A column's share is its mean absolute attribution, relative to the sum over all columns. Attributions are integrated
     gradients from a row of missing values, see ctrpipe.serving.export.attributions. A change above its limit is a
-    breach if it is larger than what other rows make of the shares, at LEVEL for all columns together (Holm).
+    breach if sampling noise does not explain it, at LEVEL for all columns together (Holm).
 
     Args:
         source: The model.
         data, against: Files and globs of the two logs. They need no labels.
-        kind: `drift` or `skew`. It decides the logs' names.
+        kind: `drift` or `skew`, which determines the logs' names.
         limits: The maximum change of each share.
         seed: Seed of the samples.
 

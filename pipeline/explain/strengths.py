@@ -1,4 +1,4 @@
-"""The interactions between pairs of columns that a model has learned, in the model's own form."""
+"""The strengths of the pairwise interactions that a model has learned."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

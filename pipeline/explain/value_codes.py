@@ -37,7 +37,7 @@ class TextCodes:
         return [*(value.decode("utf-8", "replace") for value in self.values.to_pylist()), OTHER, MISSING]
 
     def conditions(self, column: str) -> list[str]:
-        """Returns what holds in a row with each code: `device = phone`."""
+        """Returns the condition of each code, such as `device = phone`."""
         known = [f"{column} = {name}" for name in self.names[: len(self.values)]]
         return [*known, f"{column} is another value", f"{column} is missing"]
 
@@ -70,7 +70,7 @@ class NumberCodes:
         return [*self._bins(".."), MISSING]
 
     def conditions(self, column: str) -> list[str]:
-        """Returns what holds in a row with each code, with both ends of a bin: `201 < duration <= 414`."""
+        """Returns the condition of each code, with both ends of a bin: `201 < duration <= 414`."""
         return [*self._bins(column), f"{column} is missing"]
 
     def _bins(self, number: str) -> list[str]:
@@ -89,7 +89,7 @@ class NumberCodes:
 
 
 def _texts(edges: npt.NDArray[np.float32]) -> list[str]:
-    """Returns the edges in as few digits, at least six, as tell all of them apart."""
+    """Returns the edges with the fewest digits, at least six, that distinguish all of them."""
     texts: list[str] = []
     for digits in range(6, 10):
         texts = [f"{edge:.{digits}g}" for edge in edges.tolist()]
@@ -99,12 +99,12 @@ def _texts(edges: npt.NDArray[np.float32]) -> list[str]:
 
 
 def _is_whole(text: str) -> bool:
-    """Returns whether a number with an exponent is a whole number that is as well written without it."""
+    """Returns whether a number with an exponent is a whole number that can be written without it."""
     return "e+" in text and abs(float(text)) < MOST_WRITTEN
 
 
 class LogCodes:
-    """The codes of a log's columns, learned from a sample. A text that is read as words, and a vector, have no codes.
+    """The codes of a log's columns, learned from a sample. Tokenized texts and vectors have no codes.
 
     Args:
         rows: The sample, with columns as the reader returns them.

@@ -45,7 +45,7 @@ _ADVICE = (
 
 @dataclasses.dataclass(frozen=True)
 class Cause:
-    """Why a step has failed.
+    """The cause of a step's failure.
 
     Args:
         log: The last lines of its log. None if the log cannot be read.
@@ -161,7 +161,7 @@ def tell_causes(host: Host, run_id: str, steps: list[Step], say: Callable[[str],
 
 
 def _arguments_of(pod: str) -> str | None:
-    """Returns the parameter `arguments` in what a driver says of a pod, or None."""
+    """Returns the parameter `arguments` from a driver's description of a pod; None if it is absent."""
     try:
         [main] = [each for each in json.loads(pod)["containers"] if each["name"] == "main"]
         command = [*main.get("command", ()), *main.get("args", ())]

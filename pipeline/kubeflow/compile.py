@@ -81,7 +81,7 @@ def compile_pipeline(config: RunConfig, output: pathlib.Path, vertex: bool = Fal
 
 
 def check_cluster(config: RunConfig, vertex: bool = False) -> str:
-    """Checks that the steps can run on a cluster and see the files that they read, and returns the run's folder.
+    """Checks that the steps can run on a cluster and can read their files; returns the run's folder.
 
     Raises:
         InputError: something is missing, or a file is not visible to the steps.
@@ -111,7 +111,7 @@ def check_cluster(config: RunConfig, vertex: bool = False) -> str:
 
 
 def check_pipeline(config: RunConfig) -> None:
-    """Checks that a training needs one pod alone, and that no text would be replaced. Raises InputError if not."""
+    """Raises InputError if a training needs several pods, or if Kubeflow would replace a text."""
     if config.training.distribution == "multi_worker":
         raise InputError("training.distribution: a step is one pod; compile a TrainJob, with --hosts 2 or more")
     if found := text_with_braces(config.model_dump(mode="json", exclude_unset=True)):
@@ -171,9 +171,9 @@ def step_names(nodes: list[Node]) -> list[str]:
 
 
 def check_steps(config: RunConfig, nodes: list[Node]) -> None:
-    """Raises InputError if the configuration gives resources to what is a step neither of a run nor of a search.
+    """Raises InputError if `kubeflow.resources` names an unknown step.
 
-    One configuration serves for all of them.
+    The steps of a run and of a search are known, because both may use the same configuration.
 
     Args:
         config: The configuration.
@@ -189,9 +189,9 @@ def check_steps(config: RunConfig, nodes: list[Node]) -> None:
 
 
 def compiled(make: Callable[[], Any]) -> str:
-    """Returns the file of the pipeline that `make` returns.
+    """Returns the compiled file of the pipeline that `make` creates.
 
-    kfp looks at the whole stack for every setting of a step, and a thread's is short.
+    Runs `make` in a thread, because kfp inspects the whole stack for every setting, and a thread's stack is short.
     """
     with ThreadPoolExecutor(1) as thread, tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "pipeline.yaml"

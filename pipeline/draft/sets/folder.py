@@ -15,8 +15,9 @@ _DEPTHS = ("*", "*/*", "*/*/*")
 
 
 class SetFolder:
-    """The files below a folder, at most three levels deep. Hidden ones are left out, and compressed ones beside which
-    the plain one lies: they are the same rows.
+    """The files below a folder, at most three levels deep.
+
+    Omits hidden files, and compressed files with an uncompressed copy beside them.
 
     Args:
         name: The data set, for messages.
@@ -40,7 +41,7 @@ class SetFolder:
         return [str(file) for file in self._files if any(file.match(pattern + end) for end in _COMPRESSED)]
 
     def first(self, *patterns: str) -> str | None:
-        """Returns the first file of the first pattern that matches one."""
+        """Returns the first file that matches the first possible pattern; None if no pattern matches."""
         return next((file for pattern in patterns for file in self.all(pattern)), None)
 
     def side(self, pattern: str) -> str | None:
@@ -56,7 +57,7 @@ class SetFolder:
         """Returns the first file of the first pattern that matches one.
 
         Raises:
-            InputError: none does.
+            InputError: no pattern matches.
         """
         return self.first(*patterns) or self._lack(patterns)
 
@@ -64,7 +65,7 @@ class SetFolder:
         """Returns the files whose name matches a pattern.
 
         Raises:
-            InputError: none does.
+            InputError: no file matches.
         """
         return self.all(pattern) or [self._lack([pattern])]
 
@@ -81,7 +82,7 @@ class SetFolder:
         """Checks that a file with a header has columns, and returns its first rows.
 
         Raises:
-            InputError: it lacks one.
+            InputError: a column is missing.
         """
         sample = read_sample(file)
         if absent := [name for name in columns if name not in sample.columns]:
@@ -109,7 +110,7 @@ class KnownSet:
     """A published data set.
 
     Attributes:
-        title: What it is, for the head of the configuration.
+        title: The title in the head of the configuration.
         draft: Returns the `data`, `features` and `events` of a configuration for its files.
     """
 
@@ -118,7 +119,7 @@ class KnownSet:
 
 
 def reading(sample: LogSample) -> dict[str, Any]:
-    """Returns the keys of `data` for reading a file, without its made-up column names."""
+    """Returns the keys of `data` for reading a file, without generated column names."""
     return {key: value for key, value in sample.data.items() if key != "columns"}
 
 

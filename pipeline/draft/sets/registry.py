@@ -41,7 +41,7 @@ SETS: dict[str, KnownSet] = {
 
 
 def draft_of_set(name: str, folder: pathlib.Path) -> tuple[str, list[str]]:
-    """Returns the YAML of a configuration for a published data set, and what of the set is not there.
+    """Returns the YAML of a configuration for a published data set, and a sentence about each missing part.
 
     Args:
         name: A name in SETS.
@@ -67,10 +67,10 @@ def draft_of_behaviors(patterns: Sequence[str], name: str) -> str:
 
 
 def _with_settings(values: dict[str, Any]) -> dict[str, Any]:
-    """Returns a configuration with the model and the training for its number of rows, if it extends none.
+    """Adds the model and training for the configuration's number of rows, unless it extends a configuration.
 
-    A sample of a set gets those of a small log: a network that is drafted for millions of rows has hardly begun to
-    learn at the end of a small one.
+    A sample of a set gets the settings of a small log, because a network for millions of rows hardly learns from a
+    small one.
     """
     if "extends" in values:
         return values
