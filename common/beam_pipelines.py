@@ -1,4 +1,4 @@
-"""Run pipelines of Beam in a notebook as everywhere else."""
+"""Run Beam pipelines in a notebook as in a program."""
 
 import contextlib
 from collections.abc import Iterator
@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def as_in_a_program() -> Iterator[None]:
-    """Has Beam make and run the pipelines of the block as in a program, also in a notebook and in IPython.
+    """Makes Beam create and run the pipelines of the block as in a program, also in a notebook and in IPython.
 
-    There Beam imports its interactive runner to name each step after the cell. That import fails with pandas 3, so no
-    run would come to its gates. Beam also leaves the temporary folders of its pipelines there.
+    In a notebook, Beam imports its interactive runner to name each step after the cell. This import fails with pandas
+    3, which would end every run before its gates. Beam also leaves its temporary folders behind.
     """
     # Lazy: takes 1.6 s of CPU time, and is imported by what makes a pipeline.
     import apache_beam.pipeline

@@ -1,7 +1,7 @@
-"""The kinds of charts of reports and notebooks, and how each is drawn: lines, histograms, bars, forests, heat maps.
+"""The charts of reports and notebooks, and how each is drawn: lines, histograms, bars, forests, heat maps.
 
-A chart is described apart from its drawing, so that a page inlines it as SVG and a notebook shows several in one
-figure.
+The description of a chart is separate from its drawing: a page inlines a chart as SVG, and a notebook shows several in
+one figure.
 """
 
 import dataclasses
@@ -181,9 +181,9 @@ class Forest:
     Attributes:
         title: The title, also for screen readers.
         rows: The rows' names.
-        estimates: What is estimated on each row.
+        estimates: The estimates of each row.
         label: The name of the value's axis.
-        mark: The value of the vertical line that says no difference.
+        mark: The value of the vertical line for no difference.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""Commands of ctrpipe as a user pastes them into a shell."""
+"""Commands of ctrpipe that a user can paste into a shell."""
 
 import os
 import pathlib
@@ -13,7 +13,7 @@ _INDENT = "  "
 
 
 def shown(command: Sequence[str], width: int = _WIDTH) -> str:
-    """Returns a command as a shell takes it, broken between its words into lines of at most `width` characters."""
+    """Returns a command in shell syntax, broken between words into lines of at most `width` characters."""
     lines = [""]
     for word in map(shlex.quote, command):
         if lines[-1] and len(lines[-1]) + 1 + len(word) > width - 2:
@@ -34,7 +34,7 @@ def next_steps(*commands: Sequence[str], title: str = "Next:") -> str:
 
 
 def command_name() -> str:
-    """Returns how a shell finds `ctrpipe`: by its name, or by a path if its folder is not searched."""
+    """Returns the name of the `ctrpipe` command, or its path if the shell does not search its folder."""
     own = pathlib.Path(sys.executable).with_name("ctrpipe")
     if shutil.which("ctrpipe") or not own.exists():
         return "ctrpipe"

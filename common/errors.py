@@ -26,9 +26,9 @@ class InputError(Exception):
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, or the stop button of a notebook, in a function of ctrpipe that was called from Python.
+    """Ctrl-C, or a notebook's stop button, during a function of ctrpipe that was called from Python.
 
-    The message is one line, which says whether the same call goes on from there.
+    The message is one line, and tells whether the same call resumes.
     """
 
     def _render_traceback_(self) -> list[str]:

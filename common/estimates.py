@@ -73,13 +73,12 @@ def gauc_estimate(
 ) -> Estimate | None:
     """Returns gAUC, the weighted mean AUC of the groups, with one component per group of both classes.
 
-    Other groups than these might have been sampled, so the error is over groups, not rows. Returns None with fewer than
-    two groups of both classes.
+    The error is over samples of groups, not of rows. Returns None with fewer than two groups of both classes.
 
     Args:
-        groups: The group's number of each row, int64 `[N]`; NO_GROUP for none.
+        groups: The group number of each row, int64 `[N]`; NO_GROUP for none.
         labels, probabilities, weights: See `auc_estimate`.
-        by: What a group is weighted by, one of WEIGHTINGS.
+        by: The weight of a group, one of WEIGHTINGS.
     """
     own = groups != NO_GROUP
     of_rows = None if weights is None else weights[own]

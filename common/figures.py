@@ -1,7 +1,7 @@
 """The common style of all plots: matplotlib figures, inlined as SVG for light and dark pages, or shown in a notebook.
 
-`style()` sets the colors of palette.py, in which figures are drawn. An SVG has CSS variables in place of them, which a
-page sets for light and for dark mode. Importing matplotlib takes 0.3 s of a core, and a chart 0.06 s.
+`style()` draws figures in the colors of palette.py. An SVG has CSS variables instead, which a page sets for light and
+dark mode. Importing matplotlib takes 0.3 s of a core, and a chart 0.06 s.
 """
 
 import contextlib
@@ -84,7 +84,7 @@ def add_legend(axis: Axes) -> None:
 
 
 def shown_name(name: str) -> str:
-    """Returns a name of a log for a plot: at most LONGEST_NAME characters, without those that XML does not allow."""
+    """Returns a log's name for a plot: at most LONGEST_NAME characters, without characters that XML does not allow."""
     name = printable(name)
     return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
 

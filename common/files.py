@@ -26,7 +26,7 @@ _ENDLESS = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCH
 
 
 def by_number(path: pathlib.Path | str) -> tuple[object, ...]:
-    """Returns a key that sorts paths by their names, and counts numbers in names as numbers: day_2 before day_10.
+    """Returns a sort key for paths that compares numbers in names by value: day_2 comes before day_10.
 
     Folders are compared before the names in them.
     """
@@ -36,10 +36,10 @@ def by_number(path: pathlib.Path | str) -> tuple[object, ...]:
 
 
 def in_pattern_order(names: Sequence[str]) -> list[str]:
-    """Returns names in the order of `by_number` if they stand in the order in which a shell lists a pattern.
+    """Returns names in the order of `by_number` if they are in a shell's order of a pattern's files.
 
-    A shell lists `day_*.csv` as day_1.csv, day_10.csv, day_2.csv, or as day_10.csv, day_1.csv, day_2.csv where its
-    language compares letters and digits first. Names in any other order stay as they are.
+    A shell lists `day_*.csv` as day_1.csv, day_10.csv, day_2.csv, or, in other locales, as day_10.csv, day_1.csv,
+    day_2.csv. Names in any other order are unchanged.
     """
     listed = list(names)
     if listed in (sorted(names), sorted(names, key=lambda name: _PUNCTUATION.sub("", name).lower())):
@@ -171,16 +171,17 @@ def not_finite(value: Any, name: str = "") -> Iterator[str]:
 
 
 def check_ends(paths: Iterable[pathlib.Path], most_bytes: float = math.inf) -> None:
-    """Raises an error for files without an end, such as pipes and devices, before TensorFlow or Python opens them.
+    """Raises an error for files that are not regular, such as pipes and devices, before TensorFlow or Python opens
+    them.
 
     Symbolic links are followed. Missing files, folders and unreadable files pass; their reader reports them.
 
     Args:
         paths: The files.
-        most_bytes: The largest size of each.
+        most_bytes: The maximum size of a file.
 
     Raises:
-        InputError: one is a named pipe, a socket or a device, or is too large.
+        InputError: a file is a named pipe, a socket or a device, or is too large.
     """
     for path in paths:
         try:

@@ -1,6 +1,6 @@
-"""Code of others that ctrpipe calls: hooks of installed packages, and models of the user's own.
+"""Third-party code that ctrpipe calls: hooks of installed packages, and a user's own models.
 
-Its failures are not defects of ctrpipe, and its source decides what a run makes, with that of the modules it imports.
+Its failures are not defects of ctrpipe. Its source, with the modules that it imports, affects the results of a run.
 """
 
 import ast
@@ -24,7 +24,7 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 def called(module: str) -> None:
-    """Notes that ctrpipe calls code of a module, so that `failure` knows it."""
+    """Records that ctrpipe calls code of a module, for `failure`."""
     _called.add(module.partition(".")[0])
 
 
@@ -43,7 +43,7 @@ def reason(error: BaseException) -> str:
 
 
 def failure(error: BaseException) -> str:
-    """Returns where and how code of others failed, for a message; "" if the error has not come from such code."""
+    """Returns where and how third-party code failed, for a message; "" if the error does not come from such code."""
     for frame in reversed(list(traceback.walk_tb(error.__traceback__))):
         name = str(frame[0].f_globals.get("__name__", ""))
         if name.partition(".")[0] in _called:
@@ -53,10 +53,10 @@ def failure(error: BaseException) -> str:
 
 
 def source_hash(*modules: str) -> str:
-    """Returns a hash of the source of imported modules, and of the modules beside them that they import.
+    """Returns a hash of the source of imported modules, and of the neighbouring modules that they import.
 
-    Beside a module are those of its top-level package, and those in the same folder, unless that is where packages
-    are installed. Modules without a source, such as compiled ones, count by their bytes.
+    Neighbouring modules are in the same top-level package, or in the same folder unless packages are installed there.
+    Modules without source, such as compiled ones, are hashed by their bytes.
 
     Raises:
         ImportError: one of the modules cannot be found.
@@ -75,7 +75,7 @@ def source_hash(*modules: str) -> str:
 
 
 def _spec(module: str) -> importlib.machinery.ModuleSpec | None:
-    """Returns where a module is found; None if it cannot be, or would have to be imported for that."""
+    """Returns a module's spec; None if it cannot be found without importing it."""
     loaded = sys.modules.get(module)
     if loaded is not None:
         return getattr(loaded, "__spec__", None)
@@ -102,7 +102,7 @@ def _bytes(module: str) -> bytes:
 
 
 def _beside(module: str) -> Iterator[str]:
-    """Yields the modules beside a module that it imports, and the package that it is part of."""
+    """Yields the neighbouring modules that a module imports, and its parent package."""
     parent = module.rpartition(".")[0]
     if parent:
         yield parent
@@ -129,7 +129,7 @@ def _is_beside(name: str, module: str) -> bool:
 
 @functools.cache
 def _folder(top: str) -> str:
-    """Returns the folder that a top-level module is in; "" if it is in none."""
+    """Returns the folder of a top-level module; "" if it has none."""
     spec = _spec(top)
     if not (spec and spec.has_location and spec.origin):
         return ""

@@ -45,7 +45,7 @@ def have_both_classes(groups: np.ndarray, labels: np.ndarray) -> bool:
     """Returns whether a group has a click and a row without one, so that an AUC within groups is defined.
 
     Args:
-        groups: The group's number of each row, int64 [N].
+        groups: The group number of each row, int64 [N].
         labels: 0 or 1, or rates between, [N]; rows of NaN are left out.
     """
     labels = np.asarray(labels, np.float64)
@@ -60,7 +60,7 @@ def group_aucs(
     """Returns the AUC of each group, ties counted half, in O(N log N).
 
     Args:
-        groups: The group's number of each row, int64 [N].
+        groups: The group number of each row, int64 [N].
         labels: 0 or 1, or rates between, [N]; rows of NaN are left out.
         scores: [N].
         weights: How often each row counts, [N]; None: once.

@@ -1,7 +1,7 @@
-"""Code of installed packages that ctrpipe calls by a name: entry points of the groups `ctrpipe.<kind>`.
+"""Code of installed packages that ctrpipe calls by name: entry points of the groups `ctrpipe.<kind>`.
 
-docs/hooks.md describes each kind. A name is looked up in the metadata of installed packages, so that a configuration
-from elsewhere calls nothing that is not installed.
+docs/hooks.md describes each kind. Names are looked up in the metadata of installed packages, so a configuration can
+only call installed code.
 """
 
 import contextlib
@@ -39,13 +39,13 @@ _SHIPPED = {
 
 @functools.cache
 def names(kind: str) -> dict[str, str]:
-    """Returns the hooks of a kind by name, each as `module:attribute`. Imports no module of them."""
+    """Returns the hooks of a kind by name, each as `module:attribute`, without importing their modules."""
     found = {point.name: point.value for point in importlib.metadata.entry_points(group=f"ctrpipe.{kind}")}
     return found | _SHIPPED.get(kind, {})
 
 
 def check(kind: str, name: str) -> None:
-    """Raises InputError if no installed package has a hook of that name, or several packages have one."""
+    """Raises InputError unless exactly one installed package has a hook with this name."""
     if name not in names(kind):
         known = ", ".join(sorted(names(kind))) or "none"
         raise InputError(
@@ -59,7 +59,7 @@ def check(kind: str, name: str) -> None:
 
 @functools.cache
 def _places(kind: str, name: str) -> dict[str, str]:
-    """Returns the places of the hooks of a name, as `module:attribute`, with the package that each is of, in order."""
+    """Returns the hooks with a name as `module:attribute`, each with its package, in order."""
     points = importlib.metadata.entry_points(group=f"ctrpipe.{kind}", name=name)
     return dict(sorted((point.value, point.dist.name if point.dist else "a package") for point in points))
 
@@ -68,7 +68,8 @@ def load(kind: str, name: str) -> Any:
     """Returns a hook.
 
     Raises:
-        InputError: no installed package has it, or several have, its module cannot be imported, or it cannot be called.
+        InputError: no installed package or several packages have the hook, its module cannot be imported, or it is not
+            callable.
     """
     check(kind, name)
     place = names(kind)[name]
@@ -107,7 +108,7 @@ def _is_shipped(kind: str, name: str) -> bool:
 
 @contextlib.contextmanager
 def failures(kind: str, name: str) -> Iterator[None]:
-    """Converts what a hook raises in the block to InputError with one line. Its own InputErrors pass."""
+    """Converts exceptions of a hook in the block to one-line InputErrors. The hook's own InputErrors pass."""
     try:
         yield
     except InputError:

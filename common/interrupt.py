@@ -56,7 +56,7 @@ _watch: _Watch | None = None
 
 @contextlib.contextmanager
 def interrupts_delivered_once() -> Iterator[None]:
-    """Does as `interrupts_delivered`, unless it does so already, or a thread that gets no signals calls it."""
+    """Like `interrupts_delivered`, unless it is already active, or the calling thread receives no signals."""
     is_outer = _watch is None and threading.current_thread() is threading.main_thread()
     with interrupts_delivered() if is_outer else contextlib.nullcontext():
         yield

@@ -67,7 +67,7 @@ def import_tensorflow() -> None:
 
 
 def import_keras() -> None:
-    """Imports Keras on the JAX backend, without TensorFlow and without the rest that ctrpipe does not use of it."""
+    """Imports Keras on the JAX backend, without TensorFlow and without the parts of Keras that ctrpipe does not use."""
     hide_tensorflow()
     with importing(*_NOT_NEEDED):
         # Lazy: takes 2.5 s of CPU time, and 5 s with what is left out.
@@ -107,7 +107,7 @@ def load_text_operations() -> None:
 
 
 def openmp_missing() -> str:
-    """Returns why the system's OpenMP library cannot be loaded, which LightGBM on Linux needs; "" if it can."""
+    """Returns why the system's OpenMP library, which LightGBM needs on Linux, cannot be loaded; "" if it can."""
     if sys.platform != "linux":
         return ""
     try:

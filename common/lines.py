@@ -1,4 +1,4 @@
-"""Lines of text that fit the terminal: broken between words, with what follows below the text and not at the margin."""
+"""Prints lines that fit the terminal: broken between words, with a hanging indent."""
 
 import re
 import shutil
@@ -13,14 +13,14 @@ _HEAD = re.compile(r"\[ *[\d.]+s\] |[A-Za-z][\w ]{0,10}: +| +")  # the seconds, 
 
 
 def say(text: str, err: bool = False, failed: bool = False) -> None:
-    """Prints lines for a reader to standard output, or to standard error.
+    """Prints lines to standard output, or to standard error.
 
-    A URL is named in place of its folder on this machine: of what was written there, or in a failure of what was read.
+    A local folder of a URL is shown as the URL: for written files, or, after a failure, for read files.
 
     Args:
         text: The lines.
-        err: Whether they go to standard error.
-        failed: Whether they say that a command failed: nothing of its work is in the store then.
+        err: Whether to print to standard error.
+        failed: Whether the lines report a failed command, whose results are not in the store.
     """
     stream = sys.stderr if err else sys.stdout
     text = with_urls(text, (COPIES,) if failed else (WORK,))
@@ -30,8 +30,8 @@ def say(text: str, err: bool = False, failed: bool = False) -> None:
 def fitted(text: str, stream: TextIO) -> str:
     """Fits lines to the width of a stream.
 
-    On a terminal, long lines are broken between words. A path or a name stays whole, so that it can be copied. Files
-    and pipes get each line whole, so that `grep` works.
+    On a terminal, long lines are broken between words. Paths and names stay whole for copying. Files and pipes get
+    whole lines, which `grep` needs.
     """
     if not stream.isatty():
         return text

@@ -1,4 +1,4 @@
-"""Returns freed memory to the system: that of the C library's allocator, and of Arrow's."""
+"""Returns freed memory of the C library's allocator and of Arrow's to the system."""
 
 import ctypes
 
@@ -30,7 +30,7 @@ def return_unused_pages() -> None:
 
 
 def return_freed_memory() -> None:
-    """Returns what this process has freed, Arrow's memory too, so that a step's peak has nothing of the last one."""
+    """Returns freed memory, including Arrow's, to the system. The peak of a step then excludes the previous step."""
     import pyarrow  # lazy: a server reads no log
 
     pyarrow.default_memory_pool().release_unused()

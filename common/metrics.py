@@ -176,8 +176,8 @@ def ece_if_calibrated(
 
     It is the mean of `ece` over labels drawn from the predictions. An ECE near this value is no evidence against the
     model. The error of a bin's mean is taken as normal: its mean absolute value is sqrt(2 / pi) times its standard
-    deviation. The label of a row is drawn once, regardless of its weight; if labels are rates, as often as its weight
-    says.
+    deviation. The label of a row is drawn once, regardless of its weight; if labels are rates, as many times as its
+    weight.
     """
     p, _, w = _as_float64(probabilities, probabilities, weights)
     if not w.sum():

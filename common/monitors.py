@@ -1,4 +1,4 @@
-"""Names the validation metrics that a training can watch. Apart, so that `--help` imports no library."""
+"""The validation metrics that a training can monitor. A separate module, which lets `--help` import no library."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""Names the known name that a mistyped one is nearest to, for error messages."""
+"""Finds the known name nearest to a mistyped one, for error messages."""
 
 import difflib
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ ALIKE = 0.6  # similarity of two names, by difflib, from which one may be meant 
 
 
 def nearest_name(name: str, known: Iterable[str], alike: float = ALIKE) -> str | None:
-    """Returns the known name most similar to an unknown one, whatever their case; None if none is similar.
+    """Returns the known name most similar to an unknown one, ignoring case; None if none is similar.
 
     Args:
         name: The unknown name.

@@ -1,4 +1,4 @@
-"""The folder of a run: makes it, locks it while a run works in it, and checks its database."""
+"""The folder of a run: creates it, locks it during a run, and checks its database."""
 
 import contextlib
 import fcntl
@@ -28,14 +28,14 @@ def check_output(output: pathlib.Path) -> None:
 
 
 def path_in(output: pathlib.Path, recorded: pathlib.Path) -> pathlib.Path:
-    """Returns where a recorded artifact of an output folder is now.
+    """Returns the current path of a recorded artifact of an output folder.
 
-    TFX records absolute paths. They are wrong once the folder was moved or copied, and another run may since have
-    filled the place that they name. So an artifact is always looked for in the folder itself. A path that is in no
-    output folder, as in the object store of a cluster, stays as it is.
+    TFX records absolute paths. They are wrong after the folder is moved or copied, and another run may use the old path
+    since. An artifact is therefore always looked up in the folder itself. A path outside any output folder, such as in
+    a cluster's object store, is unchanged.
 
     Args:
-        output: The output folder, wherever it is now.
+        output: The current output folder.
         recorded: The path that was recorded when the artifact was made.
     """
     place = place_of(recorded)
@@ -43,7 +43,7 @@ def path_in(output: pathlib.Path, recorded: pathlib.Path) -> pathlib.Path:
 
 
 def place_of(artifact: pathlib.Path) -> pathlib.Path | None:
-    """Returns the output folder that a recorded artifact was made in; None if it was made in none."""
+    """Returns the output folder in which a recorded artifact was created; None if there is none."""
     parts = artifact.parts
     starts = [index for index in range(len(parts)) if parts[index : index + 2] == ARTIFACTS.parts]
     return pathlib.Path(*parts[: starts[-1]]) if starts else None

@@ -1,4 +1,4 @@
-"""Renders HTML pages that work offline: all extend `base.html.jinja`, and have its style and its script."""
+"""Renders HTML pages that work offline. All pages extend `base.html.jinja`, with its style and its script."""
 
 import base64
 import datetime
@@ -47,7 +47,7 @@ def _share(value: float) -> str:
 
 
 def _moment(value: str) -> str:
-    """Returns a time of ISO 8601 for readers, as 27 November 2026, 20:24 UTC; other texts as they are."""
+    """Formats an ISO 8601 time for readers, such as 27 November 2026, 20:24 UTC; other texts are unchanged."""
     try:
         moment = datetime.datetime.fromisoformat(value)
     except ValueError:

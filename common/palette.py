@@ -1,4 +1,4 @@
-"""The colors of all pages and plots, for light and for dark mode. Apart from figures.py, which imports matplotlib.
+"""The colors of all pages and plots, for light and for dark mode. Separate from figures.py, which imports matplotlib.
 
 The series' colors are Okabe and Ito's, which are safe for color-blind readers, and three more for plots of many lines.
 

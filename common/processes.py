@@ -154,13 +154,13 @@ def preload(module: str) -> None:
 
 
 def preload_in_copy(module: str) -> None:
-    """Like `preload`, but forks this process, which saves imports that this process has already done.
+    """Like `preload`, but forks this process, which reuses the imports that are already done.
 
-    The pipeline up to Transform of a million rows takes 27 s of CPU time so, and 33 s with `preload`, whose process
-    imports TFX once more.
+    The pipeline up to Transform of a million rows takes 27 s of CPU time this way, and 33 s with `preload`, whose
+    process imports TFX once more.
 
-    This process must not have a thread that could hold a lock which the module needs: a fork does not copy threads, so
-    the lock would never be released. This process must not use a GPU, which forks cannot share.
+    This process must not have a thread that may hold a lock which the module needs: a fork does not copy threads, so
+    the lock would never be released. It must not use a GPU, which forks cannot share.
     """
     global _preloaded
     multiprocessing.resource_tracker.ensure_running()  # see preload
@@ -364,7 +364,7 @@ def multiplies_bfloat16() -> bool:
 
 
 def _worth_starting(most: int, seconds: float, start_seconds: float, cores_alone: int) -> int:
-    """Returns the number of processes that finish first: `most`, or 1 if they are later than this process alone."""
+    """Returns the number of processes that finish first: `most`, or 1 if this process alone is faster."""
     return most if most > 1 and start_seconds + cores_alone * seconds / most < seconds else 1
 
 
@@ -390,10 +390,10 @@ def _by_pool(
 
 @contextlib.contextmanager
 def _main_hidden_from(function: Callable[..., Any]) -> Iterator[None]:
-    """Hides the main module from processes that start in the block, unless the function is from there.
+    """Hides the main module from processes started in the block, unless the function is defined in it.
 
-    A new process runs the main module again, to find in it what it is to call. A user's script that has no guard of
-    `__main__` would call ctrpipe once more.
+    A new process runs the main module again to find the function. A user's script without a `__main__` guard would call
+    ctrpipe once more.
     """
     main = sys.modules["__main__"]
     if getattr(function, "__module__", None) != main.__name__:

@@ -1,4 +1,4 @@
-"""Print progress lines to standard error, or give them to what draws a bar."""
+"""Prints progress lines to standard error, or passes them to a function that draws a bar."""
 
 import contextlib
 import dataclasses
@@ -23,10 +23,11 @@ class Update:
     """One update of a progress bar.
 
     Attributes:
-        text: What is being done.
-        share: The part of the step that is done, 0 to 1; None if it is unknown.
-        steps: The number of steps that are done, and of all of them; None if they are as before.
-        is_line: Whether the text is a line of progress. Other texts come more often, and say only how far a step is.
+        text: The current work.
+        share: The completed share of the step, 0 to 1; None if unknown.
+        steps: The number of completed steps and of all steps; None if unchanged.
+        is_line: Whether the text is a line of progress. Other texts are more frequent, and only report the progress of
+            a step.
     """
 
     text: str
@@ -57,8 +58,8 @@ class _Lines(logging.Handler):
 def _is_wanted(record: logging.LogRecord) -> bool:
     """Applies the level of the package's logger, which a logger with its own level does not inherit.
 
-    Progress has its own so that the package's stays unset: at INFO, every logger of the package would send its records
-    to a program's handlers.
+    The progress logger has its own level, and the package's logger has none. At level INFO, every logger of the package
+    would send its records to a program's handlers.
     """
     return record.levelno >= logging.getLogger("ctrpipe").level
 
@@ -97,7 +98,7 @@ def announce(text: str, share: float | None = None, steps: tuple[int, int] | Non
 
 
 def share_of(text: str) -> float | None:
-    """Returns the share that a text such as "3 of 40 parts transformed" tells; None without such numbers."""
+    """Returns the share in a text such as "3 of 40 parts transformed"; None without such numbers."""
     done, of = (int(number.replace(",", "")) for number in found.groups()) if (found := _COUNT.search(text)) else (0, 0)
     return done / of if of else None
 
@@ -105,7 +106,7 @@ def share_of(text: str) -> float | None:
 def throttled_announce(seconds: float = 10.0) -> Callable[[str], None]:
     """Returns a function that announces at most one text per `seconds`, the first one after `seconds`.
 
-    A bar has every text, and the share that it tells.
+    A bar gets every text, with its share.
     """
     last = time.monotonic()
 

@@ -4,7 +4,7 @@ A store has no rename. A folder is complete once its manifest exists, which is u
 SHA-256 of each file. Files of a killed upload have no manifest and are ignored.
 
 Local copies have the same path as the URL, below CTRPIPE_CACHE or `~/.cache/ctrpipe`: downloads in `copies`, folders to
-upload in `work`. `held` is of commands that run (transforms/log/held_objects.py).
+upload in `work`. `held` contains the objects that running commands hold (transforms/log/held_objects.py).
 """
 
 import contextlib
@@ -47,7 +47,7 @@ class StoredFile:
 
 
 def local_copy(url: str) -> pathlib.Path:
-    """Returns the folder of this machine where the copy of a URL's folder is, or will be.
+    """Returns the local folder for the copy of a URL's folder; it may not exist yet.
 
     Raises:
         StoreError: a part of the URL cannot be the name of a folder.
@@ -56,7 +56,7 @@ def local_copy(url: str) -> pathlib.Path:
 
 
 def work_folder(url: str) -> pathlib.Path:
-    """Returns the folder of this machine where that is made which is then written to a URL. Raises as `local_copy`."""
+    """Returns the local folder in which files for a URL are prepared. Raises as `local_copy`."""
     return _place_of(url, WORK)
 
 
@@ -86,10 +86,10 @@ def upload(
         folder: The folder.
         url: The URL of the folder in the store.
         names: The files, relative to the folder; None for all.
-        instead: Contents that files have in the store in place of their own, by name.
+        instead: Contents to upload instead of a file's own, by name.
 
     Raises:
-        StoreError: the store refuses it, or does not answer.
+        StoreError: the store refuses a request, or does not answer.
     """
     instead = instead or {}
     found = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
@@ -131,7 +131,7 @@ def read_manifest(url: str) -> dict[str, StoredFile]:
     """Returns the files of a folder by name.
 
     Raises:
-        FileNotFoundError: the folder has no manifest, so it is not whole.
+        FileNotFoundError: the folder has no manifest, so it is incomplete.
         StoreError: the manifest is damaged, or the store refuses the request or does not answer.
     """
     text = stores.read_bytes(stores.join(url, MANIFEST))
@@ -146,12 +146,12 @@ def read_manifest(url: str) -> dict[str, StoredFile]:
 
 
 def download(url: str, folder: pathlib.Path) -> bool:
-    """Downloads a whole folder, unless the local one is a copy of it. Returns whether it was downloaded.
+    """Downloads a folder, unless the local folder is already a copy. Returns whether it was downloaded.
 
     The local folder appears, or is replaced, once it is complete and matches the manifest.
 
     Raises:
-        FileNotFoundError: the folder has no manifest, so it is not whole.
+        FileNotFoundError: the folder has no manifest, so it is incomplete.
         StoreError: a file differs from the manifest, or the store refuses the request or does not answer.
     """
     files = read_manifest(url)
@@ -174,7 +174,7 @@ def download(url: str, folder: pathlib.Path) -> bool:
 
 @contextlib.contextmanager
 def new_folder_beside(folder: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yields a new folder beside a folder, and removes it at the end, and those that killed processes have left there.
+    """Yields a new folder next to a folder. At the end, removes it and the leftovers of killed processes.
 
     Several processes may copy at once. Each locks its own folder, which the kernel releases if the process is killed.
     """
@@ -193,7 +193,7 @@ def new_folder_beside(folder: pathlib.Path) -> Iterator[pathlib.Path]:
 
 @contextlib.contextmanager
 def _locked(folder: pathlib.Path, how: int) -> Iterator[None]:
-    """Locks a folder. Raises OSError if there is none, or another process holds it and `how` does not wait."""
+    """Locks a folder. Raises OSError if it is missing, or if another process holds the lock and `how` does not wait."""
     file = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(file, how)
@@ -220,7 +220,7 @@ def fetch_file(url: str) -> pathlib.Path:
     """Fetches a single object, and returns its copy on this machine.
 
     Raises:
-        StoreError: there is none, or the store refuses the request or does not answer.
+        StoreError: the object does not exist, or the store refuses the request or does not answer.
     """
     path = local_copy(url)
     try:
@@ -233,7 +233,7 @@ def fetch_file(url: str) -> pathlib.Path:
 
 
 def fetch_below(url: str, folder: pathlib.Path) -> None:
-    """Downloads the objects below a URL that the folder lacks, or has in another size. Raises as `download`."""
+    """Downloads the objects below a URL that the folder lacks or has with another size. Raises as `download`."""
     root = url.rstrip("/")
     for each, size in stores.objects_below(root):
         path = folder / each[len(root) + 1 :]
@@ -270,35 +270,35 @@ _WRITTEN = ".written.json"  # in a folder of `work`: the names of the files that
 
 @dataclasses.dataclass(frozen=True)
 class Output:
-    """Where a command writes.
+    """The output of a command.
 
     Attributes:
-        folder: The folder of this machine.
-        name: What the user calls it: its path, or the URL that its files get.
+        folder: The local folder.
+        name: The user's name for it: its path, or the URL of its files.
     """
 
     folder: pathlib.Path
     name: str
 
     def shown(self, text: object) -> str:
-        """Returns a text with the files in the folder named as the user knows them."""
+        """Replaces the folder in a text by the user's name for it."""
         return str(text).replace(str(self.folder), self.name)
 
 
 @contextlib.contextmanager
 def written_output(output: pathlib.Path | str, leave_out: Collection[str] = ()) -> Iterator[Output]:
-    """Yields the folder that a command works in: the output itself, or for a URL a folder of this machine.
+    """Yields the folder that a command works in: the output itself, or a local folder for a URL.
 
-    The files of the latter are written to the store when the block succeeds, and a file of an earlier call that is
-    there no more is removed. The folder stays, so that an interrupted command goes on.
+    For a URL, the folder's files are uploaded when the block succeeds, and files of an earlier call that no longer
+    exist are removed. The local folder remains, so an interrupted command can be resumed.
 
     Args:
         output: The output folder, or its URL.
-        leave_out: Names of folders whose files stay on this machine, beside the hidden ones.
+        leave_out: Names of folders whose files are not uploaded, in addition to hidden ones.
 
     Raises:
-        StoreError: another process writes there, other files are there, or the store refuses a request or does not
-            answer.
+        StoreError: another process is writing there, the URL has other files, or the store refuses a request or does
+            not answer.
     """
     if not stores.is_url(output):
         yield Output(stores.local_path(str(output)), str(output))
@@ -318,7 +318,7 @@ def written_output(output: pathlib.Path | str, leave_out: Collection[str] = ()) 
 
 
 def _with_urls(folder: pathlib.Path, names: Iterable[str]) -> dict[str, bytes]:
-    """Returns the summaries and pages among the files that name the folder, with its URL in place of it."""
+    """Returns the summaries and pages that name the local folder, with the URL in its place."""
     texts = {name: (folder / name).read_bytes() for name in names if re.fullmatch(r"[^/]*[.](json|html)", name)}
     here = os.fsencode(folder)
     return {name: with_urls(text.decode()).encode() for name, text in texts.items() if here in text}
@@ -329,10 +329,10 @@ def _is_left_out(part: str, leave_out: Collection[str]) -> bool:
 
 
 def _own_files(url: str, folder: pathlib.Path) -> set[str]:
-    """Returns the names of the files that were written to a URL from its folder of this machine.
+    """Returns the names of the files that were uploaded to a URL from its local folder.
 
     Raises:
-        StoreError: other files are there, which would be mixed with what is to be written.
+        StoreError: the URL has other files, with which the new files would be mixed.
     """
     try:
         own = set(json.loads((folder / _WRITTEN).read_text()))
@@ -350,9 +350,9 @@ def _own_files(url: str, folder: pathlib.Path) -> set[str]:
 
 @contextlib.contextmanager
 def results_at(output: pathlib.Path | str) -> Iterator[Output]:
-    """Yields a folder for a few results: the output itself, or for a URL one whose files are written there at the end.
+    """Yields a folder for a few results: the output itself, or a folder whose files are uploaded to a URL at the end.
 
-    As on a disk, they replace those of the same name, and others stay.
+    As on a disk, the results replace files with the same name, and other files remain.
 
     Raises:
         StoreError: there is no such bucket, or the store refuses a request or does not answer.
@@ -372,7 +372,7 @@ def results_at(output: pathlib.Path | str) -> Iterator[Output]:
 
 @contextlib.contextmanager
 def written_file(output: pathlib.Path | str) -> Iterator[Output]:
-    """Like `results_at`, of a file: yields its folder, for it and for those beside it."""
+    """Like `results_at` for a single file: yields its folder, for the file and files next to it."""
     if stores.is_url(output):
         parent = str(output).rstrip("/").rpartition("/")[0]
         if parent.endswith(":/"):
@@ -391,9 +391,9 @@ def written_file(output: pathlib.Path | str) -> Iterator[Output]:
 def one_writer(url: str) -> Iterator[None]:
     """Keeps other writers out of a folder in a store while the block runs.
 
-    A store has no locks. Each writer writes a claim and then lists the claims, and one that sees another's gives way:
-    stores show an object in the listings that begin after it was written, so at most one writer sees no other. A claim
-    is renewed while its writer lives; one that was not for _DEAD_SECONDS, by the store's clock, no longer counts.
+    A store has no locks. Each writer writes a claim, lists the claims, and gives way if it sees another one. A listing
+    includes all objects written before it began, so at most one writer sees no other claim. A living writer renews its
+    claim; a claim older than _DEAD_SECONDS by the store's clock is ignored.
 
     Raises:
         StoreError: another process writes the folder.
@@ -432,7 +432,7 @@ def one_writer(url: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _errors_of(url: str, claims: str) -> Iterator[None]:
-    """Has the errors of a block name the folder, which a user knows, and not the claims in it."""
+    """Makes errors of the block name the folder, which the user knows, instead of the claims."""
     try:
         yield
     except StoreError as error:
@@ -440,7 +440,7 @@ def _errors_of(url: str, claims: str) -> Iterator[None]:
 
 
 def _living(claims: str, own: str) -> list[str]:
-    """Returns the claims of other processes that live, and removes those of killed ones."""
+    """Returns the claims of other living processes, and removes the claims of killed ones."""
     times = dict(stores.times_below(claims))
     now = times.get(own, time.time())
     living = []
@@ -455,7 +455,7 @@ def _living(claims: str, own: str) -> list[str]:
 
 
 def _was_killed_here(name: str) -> bool:
-    """Returns whether a claim is of a process of this machine that is no more."""
+    """Returns whether a claim belongs to a process of this machine that no longer runs."""
     host, process, _ = name.rsplit("-", 2)
     if host != socket.gethostname() or not process.isdecimal():
         return False

@@ -1,4 +1,4 @@
-"""Where this machine keeps what comes from stores and goes there, and the URLs that it stands for."""
+"""The local folders of objects in stores, and the URLs that these folders represent."""
 
 import os
 import pathlib
@@ -9,13 +9,13 @@ COPIES, WORK = "copies", "work"
 
 
 def cache_folder() -> pathlib.Path:
-    """Returns the folder of this machine for what comes from stores and goes there."""
+    """Returns the local folder for downloads from stores and files to upload."""
     own = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return pathlib.Path(os.environ.get(CACHE) or os.path.join(own, "ctrpipe")).absolute()
 
 
 def with_urls(text: str, kinds: tuple[str, ...] = (COPIES, WORK)) -> str:
-    """Returns a text with the URLs that a user has given in place of their folders on this machine.
+    """Replaces local folders in a text by the URLs that a user has given.
 
     Args:
         text: A message or a line.

@@ -11,7 +11,7 @@
 
 pyarrow.fs, which is in the base anyway, speaks the protocols and finds the credentials. This module adds what it lacks:
 retries with back-off, reading ahead by ranges in parallel, a tag that tells whether an object is still the same, and
-errors of one line. A path without a scheme, or with `file://`, is a file of this machine and not this module's matter.
+errors of one line. This module does not handle local files: paths without a scheme, or with `file://`.
 """
 
 import base64
@@ -108,18 +108,18 @@ Result = TypeVar("Result")
 
 
 class StoreError(InputError):
-    """A store refuses a request for a reason that the user can fix."""
+    """Raised if a store refuses a request for a reason that the user can fix."""
 
 
 class UnreachableError(StoreError):
-    """A store does not answer, or only with errors that pass, for as long as requests are repeated."""
+    """Raised if a store does not answer, or answers with transient errors only, until the retries end."""
 
 
 # URLs ----------------------------------------------------------------------------------------------------------------
 
 
 def is_url(path: str | os.PathLike[str]) -> bool:
-    """Returns whether a path is the URL of a store. A path of this machine and `file://` are not."""
+    """Returns whether a path is a store's URL, and neither a local path nor `file://`."""
     scheme = scheme_of(path)
     return scheme in SCHEMES or (scheme != "" and scheme in hooks.names("stores"))
 
@@ -131,10 +131,10 @@ def scheme_of(path: str | os.PathLike[str]) -> str:
 
 
 def check_scheme(text: str) -> str:
-    """Returns a path, without the `file://` in front of a file of this machine.
+    """Returns a path, with `file://` removed from a local one.
 
     Raises:
-        InputError: the path is a URL of another kind, or has credentials in it.
+        InputError: the URL has an unsupported scheme, or contains credentials.
     """
     match = _ANY_URL.match(text)
     if match is None:
@@ -161,7 +161,7 @@ def local_path(text: str) -> pathlib.Path:
 
 
 def absolute(path: str) -> str:
-    """Returns the absolute path of a file, without links; a URL as it is."""
+    """Returns the absolute path of a file, with links resolved; a URL is unchanged."""
     return path if is_url(path) else str(pathlib.Path(path).resolve())
 
 
@@ -222,7 +222,7 @@ def _place(url: str) -> _Place:
 
 
 def _shown(url: str) -> str:
-    """Returns a URL without what may be secret in it."""
+    """Returns a URL without possible secrets."""
     return re.sub(r"(?<=://)[^/@]*@", "", url).split("?")[0]
 
 
@@ -240,7 +240,7 @@ def _retry_seconds() -> float:
 
 
 def _asked(url: str, request: Callable[[], Result]) -> Result:
-    """Returns what a request returns. It is repeated, with growing pauses, after a fault that passes.
+    """Returns the result of a request, which is repeated with growing pauses after a transient error.
 
     Raises:
         FileNotFoundError: there is no such object.
@@ -276,7 +276,7 @@ def _pause(url: str, place: _Place, error: Exception, began: float, delay: float
     """Waits before a request is repeated. Returns the next wait.
 
     Raises:
-        StoreError: the error does not pass, or it has been repeated for long enough.
+        StoreError: the error is not transient, or the retries have ended.
     """
     text, limit = str(error), _retry_seconds()
     if not _PASSING.search(text) or _lasting(text):
@@ -306,7 +306,7 @@ def _away(url: str, place: _Place, error: Exception, tries: int) -> UnreachableE
 
 
 def _error(url: str, place: _Place, error: Exception) -> StoreError:
-    """Returns the error of a request that the store refuses."""
+    """Returns the error for a request that the store refuses."""
     text = str(error)
     if "No response body" in text:  # an answer to HEAD has no reason
         why = _why_refused(place)
@@ -369,7 +369,7 @@ def _library() -> Any:
 
 
 def _filesystem(place: _Place) -> Any:
-    """Returns the client of a bucket's store. A forked process makes its own."""
+    """Returns the client of a bucket's store. A forked process creates its own client."""
     return _client(os.getpid(), place.scheme, place.host, place.bucket, _settings(place.scheme))
 
 
@@ -389,7 +389,7 @@ def _settings(scheme: str) -> tuple[str, ...]:
 
 
 def endpoint_of(scheme: str) -> str:
-    """Returns the address of a scheme's store that the environment names; "" for the provider's own."""
+    """Returns a store's endpoint that the environment sets for a scheme; "" for the provider's own."""
     return next(iter(_settings(scheme)), "") if scheme in ("s3", "gs", "gcs", "abfs", "abfss") else ""
 
 
@@ -409,7 +409,7 @@ def _of_package(fs: Any, scheme: str, bucket: str) -> Any:
     """Returns the file system of a store of an installed package.
 
     Raises:
-        InputError: its code fails, or returns something else.
+        InputError: its code fails, or does not return a file system.
     """
     store = hooks.load("stores", scheme)
     with hooks.failures("stores", scheme):
@@ -510,7 +510,7 @@ def _text(value: bytes | str) -> str:
 
 
 class _WebFile:
-    """A file of a web server. One that does not answer ranges sends it whole, into a temporary file."""
+    """A file of a web server. A server without range requests sends the whole file, into a temporary file."""
 
     def __init__(self, place: _Place):
         self._url = f"{place.host}/{place.key}"
@@ -612,8 +612,8 @@ def open_read(url: str, start: int | None = None, stop: int | None = None) -> IO
 
     Args:
         url: The object.
-        start: The position from which it is read in order; None where that shows.
-        stop: The position that nothing is read ahead beyond; None for the end of the object.
+        start: The position at which a sequential read begins; None to detect it.
+        stop: The position at which prefetching ends; None for the end of the object.
 
     Raises:
         FileNotFoundError: there is no such object.
@@ -629,7 +629,9 @@ def read_bytes(url: str) -> bytes:
 
 
 class Seen(NamedTuple):
-    """What a store says of an object: its size in bytes, its tag as of `state_of`, and its last change in ns, or 0."""
+    """A store's description of an object: its size in bytes, its tag as in `state_of`, and its last change in ns, or
+    0.
+    """
 
     size: int
     tag: str
@@ -637,10 +639,7 @@ class Seen(NamedTuple):
 
 
 def read_small(url: str, most: int) -> tuple[Seen, bytes | None]:
-    """Returns what a store says of an object, and its contents, in two requests; None for more than `most` bytes.
-
-    Raises like `open_read`.
-    """
+    """Returns the description and the contents of an object, in two requests; contents None above `most` bytes."""
     place = _place(url)
     if place.scheme == "gs" and (whole := _asked(url, lambda: _streamed(place, most))):
         return whole
@@ -653,9 +652,10 @@ def read_small(url: str, most: int) -> tuple[Seen, bytes | None]:
 
 
 def _streamed(place: _Place, most: int) -> tuple[Seen, bytes | None] | None:
-    """Reads an object of Google's whole, for which a file takes a request more. None if another version was described.
+    """Reads a Google Cloud Storage object whole, because ranges need one more request. None if its version changed
+    meanwhile.
 
-    The description follows the contents, whose hash shows that it is theirs.
+    The description follows the contents, and the contents' hash shows that both are of one version.
     """
     with _filesystem(place).open_input_stream(place.path, compression=None) as stream:
         said = {_text(name): _text(value) for name, value in stream.metadata().items()}
@@ -676,7 +676,7 @@ def _nanoseconds(text: str) -> int:
 
 
 def is_still(url: str, seen: Seen) -> bool:
-    """Returns whether an object is still the one that was seen, in one request if it is. Raises as `state_of`."""
+    """Returns whether an object is unchanged, with one request if it is. Raises as `state_of`."""
     place = _place(url)
     if seen.changed_ns:
         [info] = _asked(url, lambda: _filesystem(place).get_file_info([place.path]))
@@ -686,7 +686,7 @@ def is_still(url: str, seen: Seen) -> bool:
 
 
 class ObjectFile(io.RawIOBase):
-    """An object as a file. `read(n)` returns n bytes, or fewer at the end of the object. Not for several threads."""
+    """An object as a file. `read(n)` returns n bytes, or fewer at the end of the object. Not thread-safe."""
 
     def __init__(self, url: str, source: _Object, start: int | None = None, stop: int | None = None):
         self._url, self._source = url, source
@@ -767,7 +767,7 @@ class ObjectFile(io.RawIOBase):
         return start >= self._origin and (start - self._origin) // BLOCK_BYTES in self._blocks
 
     def _from_blocks(self, start: int, stop: int) -> bytes:
-        """Returns the bytes from blocks. Asks for the next AHEAD blocks, and forgets those before."""
+        """Reads bytes from blocks. Requests the next AHEAD blocks, and drops the earlier ones."""
         first, last = (start - self._origin) // BLOCK_BYTES, (stop - 1 - self._origin) // BLOCK_BYTES
         for index in [index for index in self._blocks if index < first]:
             del self._blocks[index]
@@ -793,7 +793,7 @@ class ObjectFile(io.RawIOBase):
 
 
 def is_file(url: str) -> bool:
-    """Returns whether there is such an object. Raises StoreError where the store refuses the request."""
+    """Returns whether an object exists. Raises StoreError if the store refuses the request."""
     place = _place(url)
     if place.scheme == "http":
         try:
@@ -805,7 +805,7 @@ def is_file(url: str) -> bool:
 
 
 def is_folder(url: str) -> bool:
-    """Returns whether objects are below a URL. Raises StoreError where the store refuses the request."""
+    """Returns whether there are objects below a URL. Raises StoreError if the store refuses the request."""
     place = _place(url)
     return place.scheme != "http" and _kind(url, place) == "Directory"
 
@@ -818,7 +818,7 @@ def _kind(url: str, place: _Place) -> str:
 
 
 def check_bucket(url: str) -> None:
-    """Raises StoreError if a URL's bucket is not there, or the store refuses to say so."""
+    """Raises StoreError if a URL's bucket does not exist, or the store refuses the request."""
     place = _place(url)
     if place.bucket:
         [info] = _asked(url, lambda: _filesystem(place).get_file_info([place.bucket]))
@@ -827,7 +827,7 @@ def check_bucket(url: str) -> None:
 
 
 def objects_below(url: str, recursive: bool = True) -> Iterator[tuple[str, int | None]]:
-    """Yields the URL of each object below a URL with its size, and if not recursive, also of each folder, with None.
+    """Yields the URL of each object below a URL with its size, and, if not recursive, the URL of each folder with None.
 
     Raises:
         StoreError: there is no such bucket, or the store refuses the request.
@@ -859,9 +859,9 @@ def objects_below(url: str, recursive: bool = True) -> Iterator[tuple[str, int |
 
 
 def in_parallel(function: Callable[[str], Result], paths: Sequence[str]) -> list[Result]:
-    """Returns what a function returns for each path, in order.
+    """Applies a function to each path, and returns the results in order.
 
-    With a URL among them it works on several at once: a small object takes two dozen requests, which mostly wait.
+    With a URL among the paths, several run at once: a small object takes two dozen requests, which mostly wait.
     """
     if not any(is_url(path) for path in paths):
         return [function(path) for path in paths]
@@ -908,7 +908,7 @@ def listed(pattern: str) -> list[tuple[str, bool]]:
 def files_below(url: str, pattern: str = "**/*") -> list[str]:
     """Returns the objects below a URL that match a glob, in the order of `by_number`.
 
-    Objects whose name, or a folder of theirs below the URL, begins with "." or "_" are left out.
+    Omits objects with a name or a folder below the URL that begins with "." or "_".
     """
     root = url.rstrip("/")
     found = [
@@ -920,7 +920,9 @@ def files_below(url: str, pattern: str = "**/*") -> list[str]:
 
 
 def is_hidden(parts: Sequence[str]) -> bool:
-    """Returns whether a part of a path below a log's folder hides it: by `.`, or by `_` unless it is a partition's."""
+    """Returns whether a path below a log's folder is hidden: a part begins with `.`, or with `_` unless it is a
+    partition's.
+    """
     return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in parts)
 
 
@@ -942,10 +944,10 @@ def _match_names(names: list[str], parts: list[str]) -> bool:
 
 
 def write_file(url: str, path: pathlib.Path) -> None:
-    """Writes a file of this machine to a store. The object appears whole.
+    """Uploads a local file. The object appears complete.
 
     Raises:
-        StoreError: the store refuses it, or does not answer.
+        StoreError: the store refuses the request, or does not answer.
     """
     size = path.stat().st_size
 
@@ -967,7 +969,7 @@ def write_bytes(url: str, contents: bytes) -> None:
 
 
 def _asked_to_write(url: str, write: Callable[[], None]) -> None:
-    """Writes as `_asked` asks. What a store cannot find while it writes is the bucket."""
+    """Writes with the retries of `_asked`. A not-found error while writing means that the bucket is missing."""
     try:
         _asked(url, write)
     except FileNotFoundError as error:
@@ -991,7 +993,7 @@ def _write(url: str, piece: Callable[[], bytes], size: int) -> None:
 
 
 def delete(url: str) -> None:
-    """Removes an object, which may be gone already."""
+    """Removes an object; a missing object is not an error."""
     place = _place(url)
     with contextlib.suppress(FileNotFoundError):
         _asked(url, lambda: _filesystem(place).delete_file(place.path))

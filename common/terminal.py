@@ -32,11 +32,10 @@ def add_row(table: rich.table.Table, *cells: str) -> None:
 
 
 def print_table(terminal: rich.console.Console, table: rich.table.Table) -> None:
-    """Prints a table of texts. One that is too wide for the terminal becomes several below each other, or blocks.
+    """Prints a table. A table that is too wide for the terminal is split into several tables, or into blocks.
 
-    Each of the several tables has the first column, and none has a column without a value. A table of few rows becomes
-    a block of lines for each row, with a column's name and the row's value in a line. In a table that is squeezed into
-    the terminal, numbers and names would be broken in their middle.
+    Each of the split tables repeats the first column and omits empty columns. A table with few rows becomes a block per
+    row, with one line per column. Squeezing a table into the terminal would break numbers and names.
     """
     columns = [[_plain(terminal, cell) for cell in column.cells] for column in table.columns]
     headers = [_plain(terminal, column.header) for column in table.columns]
@@ -73,7 +72,7 @@ def _parts(names: Sequence[str], widths: Sequence[int], told: Sequence[int], mos
     Args:
         names: The headers of all columns.
         widths: Their widths.
-        told: The columns that say something, the first one among them.
+        told: The non-empty columns, including the first.
         most: The width of the terminal.
     """
     together: list[list[int]] = []

@@ -1,4 +1,4 @@
-"""Determine if this Python can run the whole pipeline: TFX has wheels for some systems only.
+"""Determines whether this Python can run the whole pipeline. TFX has wheels for some systems only.
 
 Imports only the standard library, because tools/install.py uses this module before anything is installed.
 """
@@ -16,7 +16,7 @@ NEW_GLIBC = (2, 39)
 
 
 def unfit() -> str:
-    """Returns why this Python cannot run the whole pipeline here, and which Python can; "" if it can."""
+    """Returns why this Python cannot run the whole pipeline, and which Python can; "" if it can."""
     python = ".".join(map(str, sys.version_info[:2]))
     libc = _libc()
     if sys.version_info[:2] not in PYTHONS:
@@ -29,10 +29,10 @@ def unfit() -> str:
 
 
 def needs_overrides() -> bool:
-    """Returns whether pip must install other releases than those that TFX's packages require.
+    """Returns whether pip must install other releases than TFX's packages require.
 
-    An old glibc has no wheels of these releases. A missing C++ compiler cannot build the pyfarmhash that TFDV requires,
-    which is a source distribution; newer releases have wheels.
+    An old glibc has no wheels for the required releases. Without a C++ compiler, the source distribution of pyfarmhash
+    that TFDV requires cannot be built; newer releases have wheels.
     """
     headers = pathlib.Path(sysconfig.get_paths()["include"]) / "Python.h"
     compiles = shutil.which("g++") is not None and headers.exists()
@@ -40,7 +40,9 @@ def needs_overrides() -> bool:
 
 
 def installer() -> str:
-    """Returns what made this environment, which its own pip must not change: "uvx", "uv tool" or "pipx"; else "pip"."""
+    """Returns the tool that created this environment, whose own pip must not change it: "uvx", "uv tool" or "pipx";
+    else "pip".
+    """
     place = pathlib.Path(sys.prefix).resolve()
     if (place / "pipx_metadata.json").exists():
         return "pipx"

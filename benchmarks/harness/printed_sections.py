@@ -27,7 +27,9 @@ def write_section(name: str, text: str) -> None:
 
 
 def _parts(name: str) -> tuple[str, str, str]:
-    """Returns the text up to and including the first mark, the section, and the text from the last mark on."""
+    """Splits the page at a section's marks: returns the text before it, the section, and the text after it, with the
+    marks.
+    """
     text, begin = PAGE.read_text(), f"<!-- printed by python -m benchmarks.{name} --keep -->\n"
     start = text.index(begin) + len(begin)
     end = text.index(_END, start)
