@@ -372,9 +372,9 @@ def step_component(
 
 
 def resources_of(config: RunConfig, name: str) -> Resources:
-    """Returns the resources of a step: its own, those of the step whose work it does, those of all steps, or none.
+    """Returns the resources of a step: its own, else those of the step whose work it does, else the default, else none.
 
-    A step of a search that does the work of several steps has no limit of time but its own.
+    A search step that does the work of several steps has only its own time limit.
     """
     resources = config.kubeflow.resources
     if own := resources.get(name):
@@ -411,7 +411,7 @@ def set_container(config: RunConfig, task: Any, name: str, in_cluster: bool) -> 
 
 
 def as_it_is(text: str) -> str:
-    """Returns what Kubernetes makes this text of; it replaces $(NAME) by another variable."""
+    """Escapes $(NAME) in a text, which Kubernetes would replace by a variable."""
     return text.replace("$(", "$$(")
 
 

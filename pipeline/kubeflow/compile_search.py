@@ -146,7 +146,7 @@ def compile_study(
 
 
 def _values(config: RunConfig) -> dict[str, Any]:
-    """Returns the values that a configuration sets, without its defaults: best.yaml of a study has no others."""
+    """Returns the values that a configuration sets, without defaults, as in a study's best.yaml."""
     return config.model_dump(mode="json", exclude_unset=True)
 
 
@@ -155,7 +155,7 @@ class _Steps:
 
     Args:
         config: The configuration of the steps' containers.
-        plan: What the first step needs beside the pipeline's parameters, as JSON.
+        plan: The first step's input in addition to the pipeline's parameters, as JSON.
         shown: The type, by name, of what the last step shows beside metrics.
     """
 
@@ -184,7 +184,7 @@ class _Steps:
         self._names: list[str] = []
 
     def task(self, name: str, **values: Any) -> Any:
-        """Returns the task of a step, which is never cached: its results are in the folder that the pods share."""
+        """Returns the task of a step. It is never cached, because its results are in the shared folder."""
         if name in (PLAN_SWEEP, PLAN_STUDY):
             values["plan"] = self._plan
         inputs = {key: _TYPES.get(key, "String") for key in values}

@@ -11,12 +11,11 @@ _SHORTCUTS = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnigh
 def read_cron(text: str) -> str:
     """Returns a cron expression as Kubeflow reads it: six fields, seconds first.
 
-    Five fields, as cron itself has them, get the second 0. Kubeflow would take them for seconds, minutes, hours, days
-    and months: "0 4 * * *", which is every day at four, for the fourth minute of every hour. Shortcuts such as @daily
-    stay.
+    Five fields, as in cron, get the second 0. Kubeflow would read them as seconds, minutes, hours, days and months: "0
+    4 * * *", every day at four, would mean the fourth minute of every hour. Shortcuts such as @daily are unchanged.
 
     Raises:
-        InputError: the expression has another number of fields, or a field is not cron's.
+        InputError: the expression has another number of fields, or an invalid field.
     """
     fields = text.split()
     if len(fields) == 1 and fields[0] in _SHORTCUTS:

@@ -93,10 +93,10 @@ def graph_nodes(config: RunConfig) -> list[Node]:
 def arguments(config: RunConfig, inputs: RunInputs) -> dict[str, str]:
     """Returns each node's executor arguments other than artifacts, as JSON. They are part of Kubeflow's cache key.
 
-    Writes the schema into `inputs.place`, where ImportSchemaGen reads it. The arguments of a node name the run's own
-    folder only where its work depends on it, so that a run in another folder finds the others in the cache. A node that
-    runs Beam also gets `shared`, a folder in the volume, because Beam's workers cannot see the files that Kubeflow's
-    launcher fetches.
+    Writes the schema into `inputs.place`, where ImportSchemaGen reads it. A node's arguments name the run's own folder
+    only if its work depends on it. Other nodes thus hit the cache of a run in another folder. A node that runs Beam
+    also gets `shared`, a folder in the volume, because Beam's workers cannot see the files that Kubeflow's launcher
+    fetches.
     """
     pipeline = create_pipeline(config, inputs)
     properties_of: dict[str, dict[str, Any]] = {}

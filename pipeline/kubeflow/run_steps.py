@@ -1,10 +1,10 @@
-"""The steps of a run, read from what Kubeflow Pipelines' API says of it.
+"""The steps of a run, from the answers of Kubeflow Pipelines' API.
 
 The API lists every node of Argo's workflow as a task: for the step Trainer the nodes `trainer-driver` (Kubeflow's own
-container, which looks into the cache), `trainer`, and below that `executor`, the step's container. Where Argo may retry
-a node, as Kubeflow 2.17 sets it up, each attempt is one more node: `trainer(0)`, `executor(0)`, `executor(1)`. A task
-does not have the id of its node, but those of its children. Argo computes an id from the node's full name, and so does
-this module, to find out which of the nodes named `executor` belongs to a step.
+container, which looks into the cache), `trainer`, and below that `executor`, the step's container. If Argo may retry a
+node, as Kubeflow 2.17 configures it, each attempt is a further node: `trainer(0)`, `executor(0)`, `executor(1)`. A task
+lists the ids of its children, but not of its own node. Argo computes an id from the node's full name; this module does
+the same, to find the `executor` node of a step.
 """
 
 import dataclasses
@@ -65,7 +65,7 @@ def node_id(workflow: str, name: str) -> str:
 
 
 class RunSteps:
-    """The tasks of a run, as the API says them at one time."""
+    """The tasks of a run at one time."""
 
     def __init__(self, run: Any, names: dict[str, str], loops: Mapping[str, dict[str, str]] | None = None):
         """Reads the tasks.
@@ -101,7 +101,7 @@ class RunSteps:
         return sorted(steps.values(), key=lambda step: order.get(step.name, len(order)))
 
     def is_settled(self) -> bool:
-        """Returns whether no task is under way any more."""
+        """Returns whether no task is running or pending."""
         return not any(task.state in UNSETTLED for task in self._tasks)
 
     def pending(self) -> list[tuple[str, str, tuple[str, ...]]]:
@@ -176,7 +176,7 @@ class RunSteps:
                 yield identity
 
     def _place(self, task: Any) -> tuple[str, tuple[str, ...]]:
-        """Returns the step's name and the nodes of a task that waits."""
+        """Returns the step's name and the nodes of a waiting task."""
         display = _ATTEMPT.sub("", task.display_name)
         if display != "executor":
             step = self._shown.get(display.removesuffix("-driver").lower()) or display
@@ -212,7 +212,7 @@ def _children(task: Any) -> tuple[str, ...]:
 
 
 def _seconds(task: Any) -> float | None:
-    """Returns a task's duration, or None if the API does not say both of its times."""
+    """Returns a task's duration; None if the API does not report both times."""
     if not task.start_time or not task.end_time or task.end_time < task.start_time:
         return None
     taken: datetime.timedelta = task.end_time - task.start_time

@@ -53,12 +53,12 @@ NOTHING = ""  # the one item of a loop with nothing to do: Argo does not go on a
 
 @dataclasses.dataclass(frozen=True)
 class _Shared:
-    """What the first step hands on in the output folder.
+    """The first step's results for later steps, in the output folder.
 
     Attributes:
         log: The transformed log.
         files: The log's files.
-        identity: What decides a study's results; empty for a sweep.
+        identity: The inputs that determine a study's results; empty for a sweep.
     """
 
     log: TransformedLog
@@ -256,7 +256,7 @@ def _record(session: Session, shared: _Shared, output: pathlib.Path) -> None:
 
 
 def propose_trials(task: Task) -> None:
-    """Records the results of the trials before, and chooses the next ones. Trials without a result go on first."""
+    """Records the results of earlier trials, and chooses the next ones. Trials without a result are continued first."""
     with _continued(task) as (arguments, folder, shared):
         plan, output = _tune_plan(arguments), folder.path
         with folder.one_at_a_time():

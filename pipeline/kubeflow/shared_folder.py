@@ -25,7 +25,7 @@ WORK = "work"  # folder of unfinished trainings, which no other pod reads
 
 
 class SharedFolder:
-    """The folder, as a step on a volume sees it.
+    """The shared folder on a volume.
 
     Attributes:
         path: Where the step works.
@@ -38,18 +38,20 @@ class SharedFolder:
         """Downloads the files whose relative name is wanted. Does nothing on a volume."""
 
     def fetch_below(self, places: Iterable[pathlib.Path]) -> None:
-        """Brings these files and folders, of those that are in the folder, and what the folders hold."""
+        """Downloads the given files and folders, with the contents of the folders, if they exist in the shared
+        folder.
+        """
         names = [place.relative_to(self.path).as_posix() for place in places if place.is_relative_to(self.path)]
         self.fetch(lambda name: any(name == place or name.startswith(f"{place}/") for place in names))
 
     def one_at_a_time(self, name: str = "") -> contextlib.AbstractContextManager[object]:
-        """Keeps other pods out of the folder, or out of one in it, while the block runs."""
+        """Locks the folder, or a folder in it, against other pods while the block runs."""
         folder = self.path / name
         folder.mkdir(parents=True, exist_ok=True)
         return one_run_at_a_time(folder)
 
     def write(self) -> None:
-        """Hands on what has changed. On a volume it is handed on already."""
+        """Uploads changed files. Does nothing on a volume."""
 
 
 class _StoredFolder(SharedFolder):
@@ -115,7 +117,7 @@ def _copy(url: str, path: pathlib.Path) -> None:
 
 
 def _names_below(folder: pathlib.Path) -> Iterator[str]:
-    """Yields the names of all files, also of those behind links: a store has no links."""
+    """Yields the names of all files, following links, because a store has no links."""
     for place, _, names in os.walk(folder, followlinks=True):
         for name in names:
             yield pathlib.Path(place, name).relative_to(folder).as_posix()
@@ -132,7 +134,7 @@ def _state(path: pathlib.Path) -> tuple[int, int]:
 
 
 def _rank(name: str) -> int:
-    """Returns the place of a file in the order in which files are written."""
+    """Returns the position of a file in the upload order."""
     if name == BEGIN:
         return len(_ORDER) + 1
     return next((rank for rank, ending in enumerate(_ORDER, 1) if name.endswith(ending)), 0)

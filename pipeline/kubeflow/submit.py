@@ -369,7 +369,7 @@ def follow(
 
 
 def _is_terminated(run: Any) -> bool:
-    """Returns whether someone has terminated a run. Kubeflow says that it fails then, as do the steps under way."""
+    """Returns whether a user terminated the run. Kubeflow then reports the run and its running steps as failed."""
     return any(status.state in ("CANCELING", "CANCELED") for status in run.state_history or ())
 
 
@@ -382,9 +382,9 @@ def _has_run(step: Step | None) -> bool:
 
 
 def _is_a_block(cause: Cause) -> bool | None:
-    """Returns whether Verdict failed because the model is blocked, not for another reason. None if it is not known.
+    """Returns whether Verdict failed because a gate blocked the model; None if unknown.
 
-    Blocked, it says so, as it was told when it was started.
+    The arguments of Verdict state whether the model is blocked.
     """
     lines = cause.log or ()
     if cause.reason or any(_OTHER_END.search(line) for line in lines):

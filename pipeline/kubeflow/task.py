@@ -84,12 +84,14 @@ class Task:
 
 
 def sent_bytes(arguments: str) -> int:
-    """Returns how many bytes these arguments of a step take: its launcher has them as a text in a JSON document."""
+    """Returns the size in bytes of a step's arguments in the launcher's JSON document."""
     return len(json.dumps(arguments))
 
 
 def text_with_braces(values: Any, key: str = "") -> tuple[str, str] | None:
-    """Returns the key and the first text, names included, in which Argo would replace something. None if none has."""
+    """Returns the key and the first text, names included, in which Argo would replace something; None if there is
+    none.
+    """
     if isinstance(values, str):
         return (key, values) if BRACES in values else None
     below: Iterable[tuple[str, Any]] = ()

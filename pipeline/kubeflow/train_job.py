@@ -1,8 +1,8 @@
-"""Compiles a run whose trainings take place on several hosts: a TrainJob of Kubeflow Trainer, for `kubectl apply`.
+"""Compiles a run that trains on several hosts to a TrainJob of Kubeflow Trainer, for `kubectl apply`.
 
-The file holds all that the job needs: the configuration as a ConfigMap, the runtime that says how its pods run, and
-the job. The first pod is `ctrpipe run`, the others train with it. Trainer makes a JobSet of them, whose pods have names
-that are known beforehand, so that each can make its TF_CONFIG by itself.
+The file contains the configuration as a ConfigMap, the runtime of the pods, and the job. The first pod is `ctrpipe
+run`; the others train with it. Trainer creates a JobSet, whose pods have predictable names, so each pod can compute its
+TF_CONFIG.
 """
 
 import pathlib
@@ -97,7 +97,7 @@ _Dumper.add_representer(str, _Dumper.represent_text)
 
 
 def _job_name(name: str) -> str:
-    """Returns the name of the job. Raises InputError if its pods cannot be called after it."""
+    """Returns the name of the job. Raises InputError if its pods cannot have this name."""
     made = pipeline_name(name)
     made = made if made[0].isalpha() else f"ctr-{made}"  # a job's name begins with a letter
     if len(made) > _LONGEST_NAME:

@@ -127,7 +127,7 @@ def run_executor(task: Task, executor: str, classes: dict[str, str]) -> None:
 
 
 def _fetch(stored: list[dict[str, str]], properties: str) -> None:
-    """Brings what a step's properties name from stores, as the step has a disk of its own."""
+    """Downloads the objects that a step's properties name, because the step has its own disk."""
     for place in stored:
         if _uses_models(place["url"], properties):
             with_newest(place["url"], place["model"])
@@ -136,7 +136,7 @@ def _fetch(stored: list[dict[str, str]], properties: str) -> None:
 
 
 def _with_urls(text: str, stored: list[dict[str, str]]) -> str:
-    """Returns a text with the URLs of folders in place of their copies on this step's disk, which ends with it."""
+    """Replaces the local copies of folders in a text by their URLs."""
     for place in stored:
         text = text.replace(str(work_folder(place["url"])), place["url"].rstrip("/"))
     return text
@@ -157,7 +157,7 @@ def _uses_models(url: str, properties: str) -> bool:
 
 
 def _keep_dead_letters(settings: str, examples: pathlib.Path) -> None:
-    """Keeps a log's malformed rows with its artifact, for runs in other folders that take it from the cache."""
+    """Keeps a log's malformed rows with its artifact, for runs in other folders that reuse it from the cache."""
     letters = ExampleGenSettings.model_validate_json(settings).dead_letter
     if letters.exists():
         shutil.copytree(letters, examples / DEAD_LETTERS, dirs_exist_ok=True)
@@ -228,7 +228,7 @@ def prepare(task: Task) -> None:
 
 
 def _with_stores(text: str, urls: list[str], model: str) -> str:
-    """Returns a step's arguments with those of the URLs in whose folders it works."""
+    """Returns a step's arguments with the URLs in whose folders it works."""
     values = json.loads(text)
     properties = json.dumps(values["exec_properties"], ensure_ascii=False)
     used = [{"url": url, "model": model} for url in urls if f"{work_folder(url)}/" in properties]
@@ -253,7 +253,7 @@ class StepArtifacts:
 
 
 def _hand_over_dead_letters(kept: pathlib.Path, output: pathlib.Path) -> None:
-    """Copies a log's malformed rows into the run's folder, where the report says that they are."""
+    """Copies a log's malformed rows into the run's folder, which the report names."""
     if kept.exists():
         shutil.copytree(kept, output / DEAD_LETTERS, dirs_exist_ok=True)
 

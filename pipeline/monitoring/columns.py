@@ -24,15 +24,15 @@ MOST_SHOWN = 100  # characters shown of a value: a text may be long
 
 @dataclasses.dataclass(frozen=True)
 class ColumnSummary:
-    """What rows hold in a column. What does not apply to its kind is None.
+    """The values of a column in a set of rows. Attributes that do not apply to its kind are None.
 
     Attributes:
         name: The column.
         kind: The kind of its feature, or label or weight.
         missing_rate: The share of rows without a value: for a list, without an element.
         unique: The number of distinct values: for a list, of its elements; for a vector, None.
-        mean, low, high: Of numbers that are finite, or of all numbers of vectors.
-        elements: `mean` and `most`: the number of a list's elements in a row that has some.
+        mean, low, high: The mean and range of the finite numbers, or of all numbers of vectors.
+        elements: `mean` and `most` number of elements per non-empty list.
         span: The first and the last time, ISO 8601 in UTC.
         top: The most frequent values, or elements, with their numbers of occurrences.
     """
@@ -130,7 +130,7 @@ def _of_lists(summary: ColumnSummary, column: pa.Array, separator: str, weights:
 
 
 def _counted(values: pa.Array) -> tuple[int, list[tuple[str, int]]]:
-    """Returns the number of distinct values, and the most frequent ones: of equally frequent ones the first."""
+    """Returns the number of distinct values, and the most frequent values; ties are in order of first occurrence."""
     counted = pc.value_counts(values)
     counts = counted.field("counts").to_numpy()
     order = np.argsort(-counts, kind="stable")[:MOST_FREQUENT]

@@ -217,7 +217,7 @@ def _severity(column: Mapping[str, Any]) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class _Comparison:
-    """Comparison of one column in two logs. A side is None if its log has no such column."""
+    """Comparison of one column in two logs. A side is None if its log lacks the column."""
 
     name: str
     kind: str
@@ -249,7 +249,7 @@ class _Comparison:
 
     @property
     def _measured(self) -> float | None:
-        """The distance. TFDV's of values is of the ranked ones alone, as if a log had no others."""
+        """The distance. TFDV's distance of values covers only the ranked values, as if a log had no others."""
         if self.distance is None or not self._is_text():
             return self.distance
         shares = _nearest_shares(self._values(0), self._values(1))
@@ -333,8 +333,8 @@ def _shares_of_values(values: Any, others: Any) -> list[tuple[str, float, float]
 def _nearest_shares(values: Any, others: Any) -> list[Moved]:
     """Returns the shares of the ranked values in both logs.
 
-    Of a value that one log has not among those it ranks, of more than these, the share there is known to be at most
-    that of the last one: it is the one up to it that is nearest to the share in the other log.
+    If a log does not rank a value, although it has more values than it ranks, the value's share there is at most the
+    last ranked share. The share nearest to the other log's share, within this bound, is used.
     """
     most = [
         side.rank_histogram.buckets[-1].sample_count / side.common_stats.tot_num_values
