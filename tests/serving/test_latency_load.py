@@ -149,6 +149,12 @@ def test_a_cut_connection_is_an_error_and_made_again():
     assert len(found.latencies) > 5 * found.errors["ConnectionResetError"]
 
 
+def test_the_generators_cpu_time_is_that_of_the_drive_alone():
+    before = time.process_time()
+    found = run("rest", Behaviour())
+    assert 0 < found.cpu_seconds <= time.process_time() - before
+
+
 def test_a_connection_is_kept():
     behaviour = Behaviour()
     found = run("rest", behaviour, connections=3)
