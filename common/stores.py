@@ -532,7 +532,7 @@ class _Hadoop:
         self._streams: tuple[Any, int | None, int | None] | None = None
 
     def find(self, host: str) -> None:
-        """Has the environment name Hadoop's jars, and Java leave the signals to Python.
+        """Has the environment name Java and Hadoop's jars, and Java leave the signals to Python.
 
         Raises:
             StoreError: this machine has no Hadoop, as far as the environment tells.
@@ -542,12 +542,15 @@ class _Hadoop:
                 f"hdfs://{host}: this process is a fork of one that has read from Hadoop, and Java survives no fork; "
                 'start processes by multiprocessing\'s "spawn" or "forkserver"'
             )
-        self._process = os.getpid()
         options = os.environ.get("LIBHDFS_OPTS", "")
         if "-Xrs" not in options.split():  # or Java ends the process at an interrupt
             os.environ["LIBHDFS_OPTS"] = f"{options} -Xrs".strip()
+        java = shutil.which("java")
+        if java and not os.environ.get("JAVA_HOME"):  # where pyarrow looks for libjvm.so
+            os.environ["JAVA_HOME"] = str(pathlib.Path(java).resolve().parents[1])
         if os.environ.get("CLASSPATH"):
             _check_jars(host, os.environ["CLASSPATH"])
+            self._process = os.getpid()
             return
         home = os.environ.get("HADOOP_HOME")
         command = shutil.which("hadoop", path=os.path.join(home, "bin") if home else None)
@@ -559,6 +562,7 @@ class _Hadoop:
                 f"hdfs://{host}: Hadoop's client is not found; install Java and Hadoop, and set HADOOP_HOME, or "
                 "CLASSPATH to Hadoop's jars and ARROW_LIBHDFS_DIR to the folder of libhdfs.so"
             )
+        self._process = os.getpid()
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
