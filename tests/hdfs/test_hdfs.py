@@ -203,10 +203,10 @@ def test_commands_take_urls_of_hadoop(place, server, tmp_path):
     ctrpipe("score", "--model", f"{url}/run", "--input", f"{url}/log.tsv", "--output", f"{url}/scores")
     ctrpipe("score", "--model", f"{url}/run", "--input", "log.tsv", "--output", "scores")
     ctrpipe("report", f"{url}/run")
-    here = {path.name: path.read_bytes() for path in (tmp_path / "scores").glob("*.csv*")}
+    here = rows_in(tmp_path / "scores")
     get = "import pathlib\nstore_folders.fetch_below(url + '/scores', pathlib.Path(sys.argv[2]))"
     assert client(get, tmp_path / "there").returncode == 0
-    assert here and here == {path.name: path.read_bytes() for path in (tmp_path / "there").glob("*.csv*")}
+    assert here and here == rows_in(tmp_path / "there")
     port = free_port()
     served = [f"--model_base_path={url}/run", "--model_name=ctr", f"--rest_api_port={port}", "--port=0"]
     with subprocess.Popen([*COMMAND, "serve", *served], env=environment, cwd=tmp_path) as process:
@@ -216,6 +216,12 @@ def test_commands_take_urls_of_hadoop(place, server, tmp_path):
             ctrpipe("predict", "--url", model, "--input", f"{url}/log.tsv", "--rows", 3)
         finally:
             process.terminate()
+
+
+def rows_in(folder):
+    """The scored rows, without the summaries, which name the folder and the seconds."""
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".json", ".html")]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths if not path.name.startswith(".")}
 
 
 def until_it_listens(process, port):
