@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE  # every test process would compile 300 files a
 # In a recipe: $$python is then the interpreter that was asked for, or the newest that fits, looked for there and then.
 find_python = python="$(or $(PYTHON),$$(sh tools/find_python.sh))" && test -n "$$python"
 
-.PHONY: help install demo test-fast test-changed test test-all flink flink-test spark spark-test azurite contract fuzz attack soak image image-test lint docs lock dist peers clean
+.PHONY: help install demo test-fast test-changed test test-all flink flink-test spark spark-test azurite hdfs contract fuzz attack soak image image-test lint docs lock dist peers clean
 help:           ## what there is
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*##/:/'
 
@@ -70,6 +70,21 @@ azurite: .azurite/.installed  ## what the tests of abfs:// run (`make test-all`)
 
 .azurite/.installed:
 	npm install --silent --no-audit --no-fund --prefix .azurite azurite@3.35.0
+	@touch $@
+
+# Hadoop as Maven Central has it, and the C sources of its libhdfs as crates.io has them: 80 MB in .hdfs, by mvn and cargo.
+hdfs: .hdfs/.installed  ## what the tests of hdfs:// run (`make test-all`): Hadoop into .hdfs, by mvn, cargo and cc; needs a JDK
+
+HDFS_C = .hdfs/crates/hdfs-sys/libhdfs
+.hdfs/.installed: tests/hdfs/pom.xml tests/hdfs/Cargo.toml
+	@rm -rf .hdfs && mkdir -p .hdfs/native
+	mvn -B -q -f tests/hdfs/pom.xml dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.hdfs/jars
+	cp tests/hdfs/Cargo.toml .hdfs/Cargo.toml
+	cd .hdfs && cargo vendor --quiet crates > config.toml
+	@java=$${JAVA_HOME:-$$(dirname $$(dirname $$(readlink -f $$(command -v javac))))} && set -x && \
+	cc -shared -fPIC -fcommon -O2 -w -o .hdfs/native/libhdfs.so -I$(HDFS_C) \
+	    $$(find $(HDFS_C)/hdfs_3_3 -type d -not -path "*windows*" -printf "-I%p ") -I$$java/include -I$$java/include/linux \
+	    $$(find $(HDFS_C)/hdfs_3_3 -name "*.c" -not -path "*windows*") -L$$java/lib/server -ljvm -Wl,-rpath,$$java/lib/server
 	@touch $@
 
 flink-test: export CTRPIPE_CLUSTER_TEST := flink

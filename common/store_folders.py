@@ -402,13 +402,13 @@ def one_writer(url: str) -> Iterator[None]:
     claims = stores.join(url, CLAIMS)
     claim, text = stores.join(claims, own), json.dumps({"host": socket.gethostname(), "process": os.getpid()}).encode()
     with _errors_of(url, claims):
-        stores.write_bytes(claim, text)
+        stores.write_bytes(claim, text, whole=False)
     ended = threading.Event()
 
     def renew() -> None:
         while not ended.wait(_BEAT_SECONDS):
             with contextlib.suppress(InputError):
-                stores.write_bytes(claim, text)
+                stores.write_bytes(claim, text, whole=False)
 
     thread = threading.Thread(target=renew, name="claim", daemon=True)
     try:

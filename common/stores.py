@@ -16,20 +16,27 @@ errors of one line. This module does not handle local files: paths without a sch
 
 import base64
 import contextlib
+import ctypes
 import dataclasses
 import datetime
 import errno
 import fnmatch
 import functools
+import glob
 import hashlib
 import io
 import os
 import pathlib
 import random
 import re
+import shutil
+import socket
+import subprocess
 import tempfile
+import threading
 import time
 import urllib.parse
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import IO, Any, NamedTuple, Protocol, TypeVar, cast
@@ -47,6 +54,7 @@ BLOCK_BYTES = 4 << 20  # of one request of what is read in order
 AHEAD = 4  # blocks that are requested at once
 _FILES_AT_ONCE = 16  # that are opened or asked about at once
 _HEAD_BYTES = 1 << 16  # the least that is asked for
+_PART = ".ctrpipe-part"  # ends the name of a file of Hadoop that is not whole yet
 
 # How long a request is repeated that a store answers with "slow down" or with an error of its own, or not at all.
 RETRY_SECONDS = "CTRPIPE_STORE_RETRY_SECONDS"
@@ -81,6 +89,7 @@ _UNKNOWN = re.compile(
     re.I,
 )
 _DENIED = re.compile(
+    r"AccessControlException|RemoteException: Permission denied|"
     r"ACCESS_DENIED|AccessDenied|PERMISSION_DENIED|AuthorizationPermissionMismatch|AuthorizationFailure|"
     r"HTTP status(?: code:?)? 403|\b403 Forbidden",
     re.I,
@@ -94,12 +103,15 @@ _PASSING = re.compile(
     r"curlCode|CURL error|UNAVAILABLE|RESOURCE_EXHAUSTED|DEADLINE_EXCEEDED|ServerBusy|OperationTimedOut|"
     r"timed? ?out|connection (?:was |is )?(?:reset|closed|aborted|refused)|Fail to get a new connection|"
     # pyarrow closes an object of Google's whose connection breaks. What Azure's says without a code is of a connection.
-    r"EndOfChunk|Transport|error_info=.*transient|cut short|operation on closed file|Azure Error: \[\]|"
+    r"EndOfChunk|Transport|ConnectException|ConnectTimeout|SocketTimeout|SafeModeException|StandbyException|"
+    r"EOFException|Connection reset|NoRouteToHost|BlockMissing|No live nodes|could only be written to|"
+    r"error_info=.*transient|cut short|operation on closed file|Azure Error: \[\]|"
     r"Hierarchical Namespace support on '[^']*' failed: ",
     re.I,
 )
 _NOT_REACHED = re.compile(
-    r"curlCode: (?:6|7|28|35|60)\b|Could not (?:resolve|connect)|Connection refused|NewConnectionError"
+    r"curlCode: (?:6|7|28|35|60)\b|Could not (?:resolve|connect)|Connection refused|NewConnectionError|"
+    r"ConnectTimeoutException|SocketTimeoutException|NoRouteToHost"
 )
 
 _NO_SUCH_BUCKET = "no such bucket; check the name in the URL"
@@ -251,8 +263,11 @@ def _asked(url: str, request: Callable[[], Result]) -> Result:
     while True:
         tries += 1
         try:
-            answer = request()
+            with _HADOOP.quiet() if place.scheme == "hdfs" else contextlib.nullcontext():
+                answer = request()
         except (OSError, ValueError, _library_error()) as error:
+            if place.scheme == "hdfs":
+                error = _HADOOP.explained(error)
             text = str(error)
             if not isinstance(error, FileNotFoundError) and not text.startswith(os.strerror(errno.ENOENT)):
                 delay = _pause(url, place, error, began, delay, tries)
@@ -469,14 +484,141 @@ def _abfs(fs: Any, host: str, endpoint: str, account: str, key: str, sas: str) -
 
 
 def _hdfs(fs: Any, host: str) -> Any:
+    """Returns the client of a Hadoop file system, by Hadoop's libhdfs and Java in this process.
+
+    Raises:
+        StoreError: this machine lacks a part of Hadoop's client.
+    """
+    _HADOOP.find(host)
     name, _, port = host.partition(":")
     try:
-        return fs.HadoopFileSystem(name or "default", int(port or 0))
+        return fs.HadoopFileSystem(name or "default", int(port or 0), extra_conf=_HADOOP_SETTINGS)
     except (OSError, ValueError) as error:
+        if name and not _is_host(name):
+            raise StoreError(f"hdfs://{host}: no such host, nor a name service of hdfs-site.xml; correct it") from error
         raise StoreError(
             f"hdfs://{host}: Hadoop's client cannot be used ({one_line(error, 160)}); install Java and Hadoop, and set "
-            "JAVA_HOME, HADOOP_HOME and CLASSPATH (`hadoop classpath --glob`)"
+            "JAVA_HOME, HADOOP_HOME (or ARROW_LIBHDFS_DIR, the folder of libhdfs.so) and CLASSPATH (`hadoop classpath "
+            "--glob`)"
         ) from error
+
+
+def _is_host(name: str) -> bool:
+    try:
+        return bool(socket.getaddrinfo(name, None))
+    except OSError:
+        return False
+
+
+# pyarrow shares no client of Java, which the end of one would close for all. `_asked` repeats, so Java shall not wait.
+_HADOOP_SETTINGS = {
+    "fs.hdfs.impl.disable.cache": "true",
+    "ipc.client.connect.timeout": f"{_CONNECT_SECONDS * 1000:.0f}",
+    "ipc.client.connect.max.retries": "1",
+    "ipc.client.connect.max.retries.on.timeouts": "0",
+    "ipc.client.rpc-timeout.ms": f"{_SILENT_SECONDS * 1000:.0f}",
+    "dfs.client.socket-timeout": f"{_SILENT_SECONDS * 1000:.0f}",
+    "dfs.datanode.socket.write.timeout": f"{_SILENT_SECONDS * 1000:.0f}",
+    "dfs.client.retry.window.base": "500",
+}
+
+
+class _Hadoop:
+    """Hadoop's client in this process: libhdfs, and with it Java."""
+
+    def __init__(self) -> None:
+        self._process = 0  # that has Java
+        self._lock, self._requests = threading.Lock(), 0
+        self._streams: tuple[Any, int | None, int | None] | None = None
+
+    def find(self, host: str) -> None:
+        """Has the environment name Java and Hadoop's jars, and Java leave the signals to Python.
+
+        Raises:
+            StoreError: this machine has no Hadoop, as far as the environment tells.
+        """
+        if self._process not in (0, os.getpid()):
+            raise StoreError(
+                f"hdfs://{host}: this process is a fork of one that has read from Hadoop, and Java survives no fork; "
+                'start processes by multiprocessing\'s "spawn" or "forkserver"'
+            )
+        options = os.environ.get("LIBHDFS_OPTS", "")
+        if "-Xrs" not in options.split():  # or Java ends the process at an interrupt
+            os.environ["LIBHDFS_OPTS"] = f"{options} -Xrs".strip()
+        java = shutil.which("java")
+        if java and not os.environ.get("JAVA_HOME"):  # where pyarrow looks for libjvm.so
+            os.environ["JAVA_HOME"] = str(pathlib.Path(java).resolve().parents[1])
+        if os.environ.get("CLASSPATH"):
+            _check_jars(host, os.environ["CLASSPATH"])
+            self._process = os.getpid()
+            return
+        home = os.environ.get("HADOOP_HOME")
+        command = shutil.which("hadoop", path=os.path.join(home, "bin") if home else None)
+        if command is not None:
+            answer = subprocess.run([command, "classpath", "--glob"], capture_output=True, text=True)
+            os.environ["CLASSPATH"] = answer.stdout.strip()
+        if not os.environ.get("CLASSPATH"):
+            raise StoreError(
+                f"hdfs://{host}: Hadoop's client is not found; install Java and Hadoop, and set HADOOP_HOME, or "
+                "CLASSPATH to Hadoop's jars and ARROW_LIBHDFS_DIR to the folder of libhdfs.so"
+            )
+        self._process = os.getpid()
+
+    @contextlib.contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Has libhdfs print no stack traces, which it writes to C's stderr. Python's is another, of the same file."""
+        with self._lock:
+            self._requests += 1
+            if self._requests == 1:
+                self._turn(quiet=True)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._requests -= 1
+                if self._requests == 0:
+                    self._turn(quiet=False)
+
+    def _turn(self, quiet: bool) -> None:
+        if self._streams is None:
+            library = ctypes.CDLL(None)
+            try:
+                variable = ctypes.c_void_p.in_dll(library, "stderr")
+            except ValueError:  # another C library than glibc
+                return
+            library.fopen.restype = ctypes.c_void_p
+            self._streams = variable, variable.value, library.fopen(os.devnull.encode(), b"w")
+        variable, usual, silent = self._streams
+        variable.value = silent if quiet else usual
+
+    @staticmethod
+    def explained(error: Exception) -> Exception:
+        """Returns an error of a request of this thread, with Java's reason, of which pyarrow gives a number alone."""
+        if isinstance(error, FileNotFoundError) or not re.search(r"\[errno \d+\]|failed$", str(error)):
+            return error
+        native = os.path.join(os.environ.get("HADOOP_HOME", ""), "lib", "native")
+        for folder in (os.environ.get("ARROW_LIBHDFS_DIR", ""), native, ""):
+            with contextlib.suppress(OSError, AttributeError):
+                library = ctypes.CDLL(os.path.join(folder, "libhdfs.so"), mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+                library.hdfsGetLastExceptionRootCause.restype = ctypes.c_char_p
+                cause = (library.hdfsGetLastExceptionRootCause() or b"").decode(errors="replace")
+                return OSError(cause.splitlines()[0]) if cause else error
+        return error
+
+
+def _check_jars(host: str, class_path: str) -> None:
+    """Raises StoreError if Hadoop is not among the jars, because libhdfs ends the process then."""
+    named = [path for path in class_path.split(os.pathsep) if path]
+    jars = [jar for path in named for jar in (glob.glob(f"{path}.jar") if path.endswith("*") else [path])]
+    jars = sorted(filter(os.path.isfile, jars), key=lambda jar: "hadoop-c" not in os.path.basename(jar))
+    for jar in jars:
+        with contextlib.suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(jar) as found:
+            if "org/apache/hadoop/conf/Configuration.class" in found.NameToInfo:
+                return
+    raise StoreError(f"hdfs://{host}: CLASSPATH names no jar of Hadoop's client; set it by `hadoop classpath --glob`")
+
+
+_HADOOP = _Hadoop()
 
 
 def _authority(endpoint: str, authority: str, scheme: str) -> dict[str, str]:
@@ -503,6 +645,15 @@ class _ArrowObject:
         if self._file.closed:  # by a connection that broke
             self._file = _filesystem(self._place).open_input_file(self._place.path)
         return cast(bytes, self._file.read_at(length, start))
+
+
+def _info(place: _Place) -> Any:
+    """Returns what a store says of a path."""
+    client = _filesystem(place)
+    [info] = client.get_file_info([place.path])
+    if place.scheme == "hdfs" and info.type.name == "NotFound":  # which pyarrow says of a Hadoop that is away, too
+        client.get_file_info(_library().FileSelector("/"))
+    return info
 
 
 def _text(value: bytes | str) -> str:
@@ -679,7 +830,7 @@ def is_still(url: str, seen: Seen) -> bool:
     """Returns whether an object is unchanged, with one request if it is. Raises as `state_of`."""
     place = _place(url)
     if seen.changed_ns:
-        [info] = _asked(url, lambda: _filesystem(place).get_file_info([place.path]))
+        info = _asked(url, lambda: _info(place))
         if (info.size, info.mtime_ns) == (seen.size, seen.changed_ns):
             return True
     return state_of(url) == (seen.size, seen.tag)
@@ -813,8 +964,7 @@ def is_folder(url: str) -> bool:
 def _kind(url: str, place: _Place) -> str:
     if not place.path or url.endswith("/"):
         return "Directory" if next(iter(objects_below(url, recursive=False)), None) else ""
-    [info] = _asked(url, lambda: _filesystem(place).get_file_info([place.path]))
-    return str(info.type.name)
+    return str(_asked(url, lambda: _info(place)).type.name)
 
 
 def check_bucket(url: str) -> None:
@@ -848,6 +998,8 @@ def objects_below(url: str, recursive: bool = True) -> Iterator[tuple[str, int |
         return
     for info in found:
         name, is_file = info.path[beginning:], info.type.name == "File"
+        if place.scheme == "hdfs" and is_file and name.endswith(_PART):
+            continue
         if not recursive:
             name, below, _ = name.partition("/")
             is_file = is_file and not below
@@ -958,12 +1110,18 @@ def write_file(url: str, path: pathlib.Path) -> None:
     _asked_to_write(url, write)
 
 
-def write_bytes(url: str, contents: bytes) -> None:
-    """Writes an object. Raises like `write_file`."""
+def write_bytes(url: str, contents: bytes, whole: bool = True) -> None:
+    """Writes an object. Raises like `write_file`.
+
+    Args:
+        url: The object.
+        contents: What it holds.
+        whole: Whether one that is replaced may be gone for a moment, but never appears in part. Otherwise the reverse.
+    """
 
     def write() -> None:
         pieces = iter((contents, b""))
-        _write(url, lambda: next(pieces), len(contents))
+        _write(url, lambda: next(pieces), len(contents), whole)
 
     _asked_to_write(url, write)
 
@@ -976,33 +1134,57 @@ def _asked_to_write(url: str, write: Callable[[], None]) -> None:
         raise StoreError(f"{url}: {_NO_SUCH_BUCKET}") from error
 
 
-def _write(url: str, piece: Callable[[], bytes], size: int) -> None:
+def _write(url: str, piece: Callable[[], bytes], size: int, whole: bool = True) -> None:
     place = _place(url)
     if place.scheme == "http":
         raise StoreError(f"{_shown(url)}: a web server is for reading; write to s3://, gs://, abfs:// or a path")
     client = _filesystem(place)
-    if place.scheme == "hdfs" or place.scheme not in SCHEMES:
-        client.create_dir(place.path.rpartition("/")[0])
+    folder, _, name = place.path.rpartition("/")
+    if folder and (place.scheme == "hdfs" or place.scheme not in SCHEMES):
+        client.create_dir(folder)
+    # Hadoop shows a file while it is written.
+    path = f"{folder}/.{name}{_PART}" if place.scheme == "hdfs" and whole else place.path
     # Otherwise pyarrow compresses what has a name such as log.csv.gz.
-    with client.open_output_stream(place.path, compression=None) as stream:
+    with client.open_output_stream(path, compression=None) as stream:
         while data := piece():
             stream.write(data)
-    [info] = client.get_file_info([place.path])
+    [info] = client.get_file_info([path])
     if info.size != size:
         raise OSError(f"cut short: {info.size} of {size} bytes were written")
+    if path != place.path:
+        _rename(client, path, place.path)
+
+
+def _rename(client: Any, path: str, new_path: str) -> None:
+    """Renames a file in Hadoop, which replaces none."""
+    [there] = client.get_file_info([new_path])
+    if there.type.name == "Directory":
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if there.type.name == "File":
+        client.delete_file(new_path)
+    client.move(path, new_path)
 
 
 def delete(url: str) -> None:
     """Removes an object; a missing object is not an error."""
     place = _place(url)
+
+    def remove() -> None:
+        if place.scheme != "hdfs" or _info(place).type.name == "File":
+            _filesystem(place).delete_file(place.path)
+
     with contextlib.suppress(FileNotFoundError):
-        _asked(url, lambda: _filesystem(place).delete_file(place.path))
+        _asked(url, remove)
 
 
 def times_below(url: str) -> Iterator[tuple[str, float]]:
     """Yields the URL of each object directly below a URL, with the time of its last change in seconds."""
     place = _place(url)
-    selector = _library().FileSelector(place.path, allow_not_found=True)
-    for info in _asked(url, lambda: _filesystem(place).get_file_info(selector)):
+    selector = _library().FileSelector(place.path)
+    try:
+        found = _asked(url, lambda: _filesystem(place).get_file_info(selector))
+    except FileNotFoundError:
+        return
+    for info in found:
         if info.type.name == "File":
             yield join(url, info.base_name), (info.mtime_ns or 0) / 1e9

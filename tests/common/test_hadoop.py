@@ -1,0 +1,29 @@
+"""What is said where this machine has no client of Hadoop. tests/hdfs has the tests with a server."""
+
+import os
+import zipfile
+
+import pytest
+
+from ctrpipe.common import stores
+from ctrpipe.common.stores import StoreError
+
+
+def test_a_machine_without_hadoop_is_told_so(monkeypatch, tmp_path):
+    for name in ("CLASSPATH", "HADOOP_HOME", "LIBHDFS_OPTS"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(StoreError, match=r"hdfs://node:8020: Hadoop's client is not found; install Java and Hadoop"):
+        stores.read_bytes("hdfs://node:8020/log.csv")
+    assert os.environ["LIBHDFS_OPTS"] == "-Xrs"  # or Java ends the process at an interrupt
+
+
+def test_a_class_path_without_hadoop_is_told_before_libhdfs_crashes(monkeypatch, tmp_path):
+    with zipfile.ZipFile(tmp_path / "other.jar", "w") as jar:
+        jar.writestr("org/example/Other.class", b"")
+    monkeypatch.setenv("LIBHDFS_OPTS", "-Xmx64m")
+    for path in (f"{tmp_path}/*", f"/nowhere.jar{os.pathsep}{tmp_path}/other.jar"):
+        monkeypatch.setenv("CLASSPATH", path)
+        with pytest.raises(StoreError, match="CLASSPATH names no jar of Hadoop's client"):
+            stores.read_bytes("hdfs://node:8020/log.csv")
+    assert os.environ["LIBHDFS_OPTS"] == "-Xmx64m -Xrs"
