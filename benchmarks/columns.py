@@ -8,7 +8,6 @@ all cores, and peak memory. Each size runs in its own process, in a folder witho
 
 import os
 import pathlib
-import re
 import resource
 import subprocess
 import sys
@@ -24,14 +23,13 @@ from rich.table import Table
 
 from benchmarks.harness.benchmark import Benchmark, Report
 from benchmarks.harness.command import positive_numbers
+from benchmarks.harness.measured import SERVABLE, STAGE_LINE, START
 from benchmarks.harness.result_table import result_table
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.progress import announce
 
 ROOT = pathlib.Path(__file__).parents[1]
 VALUES = 20  # of a categorical column
-SERVABLE = "Writing the servable"  # a part of the stage Trainer, announced by it
-_LINE = re.compile(r"^\[ *(?P<seconds>[\d.]+)s\] (?:(?P<stage>[A-Za-z]+) \.\.\.|(?P<servable>Writing the servable))$")
 
 
 def write_log(columns: int, rows: int, model: str, folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
@@ -62,11 +60,9 @@ def write_log(columns: int, rows: int, model: str, folder: pathlib.Path) -> tupl
 
 def stages(text: str, total: float) -> dict[str, float]:
     """Returns the seconds of each stage from a run's announcements; `start` is the time before the first stage."""
-    starts = [("start", 0.0)]
-    for line in text.splitlines():
-        match = _LINE.match(line)
-        if match:
-            starts.append((match["stage"] or SERVABLE, float(match["seconds"])))
+    starts = [(START, 0.0)]
+    for match in STAGE_LINE.finditer(text):
+        starts.append((match["stage"] or SERVABLE, float(match["seconds"])))
     ends = [seconds for _, seconds in starts[1:]] + [total]
     return {name: round(end - seconds, 1) for (name, seconds), end in zip(starts, ends, strict=True)}
 

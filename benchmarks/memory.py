@@ -73,12 +73,14 @@ class Peak:
         log_bytes: Size of the log.
         peak_bytes: Peak memory of all its processes together, shared pages counted once.
         seconds: Wall time.
+        stages: The CPU seconds and the peak memory by stage; empty for a command that announces no stages.
     """
 
     rows: int
     log_bytes: int
     peak_bytes: int
     seconds: float
+    stages: Mapping[str, measured.StageUsage] = dataclasses.field(default_factory=dict)
 
 
 def used(reply: dict[str, int]) -> int:
@@ -182,7 +184,10 @@ def score(sizes: Sequence[int], folder: pathlib.Path) -> dict[str, Any]:
 
 def _peak(name: str, rows: int, log: pathlib.Path, usage: measured.Usage) -> Peak:
     announce(f"{name}: {usage.peak_bytes / MIB:,.0f} MiB, {usage.seconds:.0f} s")
-    return Peak(rows, log.stat().st_size, usage.peak_bytes, usage.seconds)
+    stages = usage.stages if usage.stages.keys() > {measured.START} else {}
+    for stage, used_in in stages.items():
+        announce(f"  {stage}: {used_in.peak_bytes / MIB:,.0f} MiB, {used_in.cpu_seconds:.1f} s of a core")
+    return Peak(rows, log.stat().st_size, usage.peak_bytes, usage.seconds, stages)
 
 
 def table(report: Mapping[str, Any]) -> Table:

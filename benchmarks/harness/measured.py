@@ -1,10 +1,14 @@
-"""Runs a command and measures its time, and the CPU time and memory of the command and all its child processes."""
+"""Runs a command and measures its time, and the CPU time and memory of the command and all its child processes.
+
+A run announces its stages on stderr, so that what it takes is also known by stage.
+"""
 
 import contextlib
 import dataclasses
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import tempfile
@@ -24,7 +28,20 @@ INTERVAL = 0.1
 # second took most of a core from the measured command.
 LOOKS_PER_MEMORY = 5
 LAST_WORDS = 2000
+START = "start"  # the stage before the first one that is announced
+SERVABLE = "Writing the servable"  # a part of a Trainer, announced by it
+STAGE_LINE = re.compile(
+    rf"^\[ *(?P<seconds>[\d.]+)s\] (?:(?P<stage>[A-Za-z.]+) \.\.\.|(?P<servable>{SERVABLE}))$", re.MULTILINE
+)
 START_NOISE = 0.1  # variation of the start-up time, as a share of the smaller run's time
+
+
+@dataclasses.dataclass
+class StageUsage:
+    """The CPU time and the peak memory of all processes in a stage; see `Usage`."""
+
+    cpu_seconds: float = 0.0
+    peak_bytes: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,12 +54,15 @@ class Usage:
         peak_bytes: Peak memory of all its processes together, shared pages counted once; read every LOOKS_PER_MEMORY
             times INTERVAL.
         processes: Maximum number of simultaneous processes.
+        stages: The same by the stage that the command announced last; `start` alone if it announces none. A Trainer
+            has its servable as a stage of its own, `Trainer, Writing the servable`.
     """
 
     seconds: float
     cpu_seconds: float
     peak_bytes: int
     processes: int
+    stages: dict[str, StageUsage] = dataclasses.field(default_factory=dict)
 
 
 def marginal(small: tuple[int, Usage], large: tuple[int, Usage]) -> float | None:
@@ -87,7 +107,7 @@ def run_plain(
             command, stdout=output, stderr=errors, env=clean_environment(**environment, **{MARK: mark})
         )
         try:
-            with _watched(mark) as seen:
+            with _watched(mark, _Announced(errors.fileno())) as seen:
                 code = process.wait(limit_seconds)
                 seconds = time.perf_counter() - start
         except subprocess.TimeoutExpired as error:
@@ -102,7 +122,31 @@ def run_plain(
             errors.seek(0)
             raise ProcessError(f"{name} failed ({code}). Its last words:\n{errors.read()[-LAST_WORDS:]}")
         lines = output.read().splitlines()
-    return lines, Usage(seconds, sum(seen.ticks.values()) / TICKS, seen.peak_bytes, seen.processes)
+    return lines, Usage(seconds, sum(seen.ticks.values()) / TICKS, seen.peak_bytes, seen.processes, seen.stages)
+
+
+class _Announced:
+    """The stage that a command announced last, in the file of its stderr.
+
+    Args:
+        file: The descriptor of the file. The command writes at its position, which stays where it is.
+    """
+
+    def __init__(self, file: int):
+        self._file, self._read, self._trainer = file, 0, ""
+        self._stage = START
+
+    def stage(self) -> str:
+        """Returns the stage of now."""
+        new = os.pread(self._file, os.fstat(self._file).st_size - self._read, self._read)
+        new = new[: new.rfind(b"\n") + 1]  # a line may be half written
+        self._read += len(new)
+        for line in STAGE_LINE.finditer(new.decode(errors="replace")):
+            if line["stage"]:
+                self._stage = self._trainer = line["stage"]
+            else:
+                self._stage = f"{self._trainer}, {SERVABLE}" if self._trainer else SERVABLE
+        return self._stage
 
 
 @dataclasses.dataclass
@@ -111,24 +155,28 @@ class _Seen:
     peak_bytes: int = 0
     processes: int = 0
     looks: int = 0
+    stages: dict[str, StageUsage] = dataclasses.field(default_factory=dict)
 
-    def look(self, mark: str) -> None:
-        numbers = marked(mark)
+    def look(self, mark: str, stage: str) -> None:
+        numbers, of_stage = marked(mark), self.stages.setdefault(stage, StageUsage())
         for number in numbers:
-            self.ticks[number] = max(_ticks(number), self.ticks.get(number, 0))
+            before = self.ticks.get(number, 0)
+            self.ticks[number] = max(_ticks(number), before)
+            of_stage.cpu_seconds += (self.ticks[number] - before) / TICKS
         self.processes = max(self.processes, len(numbers))
         if self.looks % LOOKS_PER_MEMORY == 0:
-            self.peak_bytes = max(self.peak_bytes, sum(map(_bytes, numbers)))
+            used = sum(map(_bytes, numbers))
+            self.peak_bytes, of_stage.peak_bytes = max(self.peak_bytes, used), max(of_stage.peak_bytes, used)
         self.looks += 1
 
 
 @contextlib.contextmanager
-def _watched(mark: str) -> Iterator[_Seen]:
+def _watched(mark: str, announced: _Announced) -> Iterator[_Seen]:
     seen, ended = _Seen(), threading.Event()
 
     def watch() -> None:
         while not ended.wait(INTERVAL):
-            seen.look(mark)
+            seen.look(mark, announced.stage())
 
     thread = threading.Thread(target=watch)
     thread.start()

@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 
+from benchmarks import columns
 from benchmarks.harness import measured
 from benchmarks.harness.measured import Usage, marked
 from benchmarks.harness.preprocess_logs import COLUMNS, VALUES, bad_log, raw_log, split_logs, values_of
@@ -246,6 +247,29 @@ def test_time_and_memory_are_those_of_all_processes():
     assert usage.peak_bytes > 2 * 50 * 2**20
     assert 0.8 < usage.cpu_seconds < 5
     assert usage.seconds > 0.5
+
+
+def test_memory_and_time_are_told_by_the_stage_that_was_announced_last(monkeypatch):
+    monkeypatch.setattr(measured, "INTERVAL", 0.02)
+    monkeypatch.setattr(measured, "LOOKS_PER_MEMORY", 1)
+    say = "import sys, time\nsay = lambda text: print(text, file=sys.stderr, flush=True)\n"
+    work = "say('[   0.1s] Trainer ...')\nsay('[   0.1s] 3 of 9 parts ...')\nend = time.process_time() + 0.1\n"
+    work += "while time.process_time() < end: pass\n"
+    held = "say('[   0.2s] Trainer.baseline ...')\nsay('[   0.3s] Writing the servable')\n"
+    held += "held = b'x' * (60 << 20)\ntime.sleep(0.1)\ndel held\nsay('[   0.4s] AtomicPusher ...')\ntime.sleep(0.1)\n"
+    _, usage = measured.run_plain("test", [sys.executable, "-c", say + work + held])
+    servable = f"Trainer.baseline, {measured.SERVABLE}"
+    assert {"Trainer", servable, "AtomicPusher"} <= usage.stages.keys() and "parts" not in str(usage.stages)
+    assert max(usage.stages, key=lambda stage: usage.stages[stage].cpu_seconds) == "Trainer"
+    assert usage.stages[servable].peak_bytes > usage.stages["AtomicPusher"].peak_bytes + (50 << 20)
+    assert usage.peak_bytes == usage.stages[servable].peak_bytes
+    assert sum(each.cpu_seconds for each in usage.stages.values()) == pytest.approx(usage.cpu_seconds)
+
+
+def test_a_baseline_is_a_stage_of_its_own():
+    text = "[   1.0s] Trainer ...\n[   4.0s] Trainer.baseline ...\n[   9.0s] AtomicPusher ...\n"
+    found = columns.stages(text, 10.0)
+    assert found == {"start": 1.0, "Trainer": 3.0, "Trainer.baseline": 5.0, "AtomicPusher": 1.0}
 
 
 def test_a_command_that_fails_says_why():
