@@ -1116,7 +1116,8 @@ def write_bytes(url: str, contents: bytes, whole: bool = True) -> None:
     Args:
         url: The object.
         contents: What it holds.
-        whole: Whether one that is replaced may be gone for a moment, but never appears in part. Otherwise the reverse.
+        whole: In Hadoop, whether readers never see a part of the object. A replaced one is then absent for a moment;
+            otherwise it is never absent, but may be read in part.
     """
 
     def write() -> None:
