@@ -184,10 +184,9 @@ def score(sizes: Sequence[int], folder: pathlib.Path) -> dict[str, Any]:
 
 def _peak(name: str, rows: int, log: pathlib.Path, usage: measured.Usage) -> Peak:
     announce(f"{name}: {usage.peak_bytes / MIB:,.0f} MiB, {usage.seconds:.0f} s")
-    stages = usage.stages if usage.stages.keys() > {measured.START} else {}
-    for stage, used_in in stages.items():
+    for stage, used_in in usage.stages.items():
         announce(f"  {stage}: {used_in.peak_bytes / MIB:,.0f} MiB, {used_in.cpu_seconds:.1f} s of a core")
-    return Peak(rows, log.stat().st_size, usage.peak_bytes, usage.seconds, stages)
+    return Peak(rows, log.stat().st_size, usage.peak_bytes, usage.seconds, usage.stages)
 
 
 def table(report: Mapping[str, Any]) -> Table:

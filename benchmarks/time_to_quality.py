@@ -34,7 +34,7 @@ from rich.console import Group, RenderableType
 
 from benchmarks.harness.benchmark import Benchmark, Report
 from benchmarks.harness.command import chosen_names, cores, folder_option
-from benchmarks.harness.measured import START, Usage, run, run_plain
+from benchmarks.harness.measured import Usage, run, run_plain
 from benchmarks.harness.preprocess_logs import COLUMNS, TEST, VALIDATION, raw_log
 from benchmarks.harness.preprocess_sides import fuxictr as preprocess_of_fuxictr
 from benchmarks.harness.result_table import Cell, if_any, result_table
@@ -70,7 +70,7 @@ def _added(usages: Mapping[str, Usage]) -> Usage:
         sum(one.cpu_seconds for one in every),
         max(one.peak_bytes for one in every),
         max(one.processes for one in every),
-        next((one.stages for one in every if one.stages.keys() > {START}), {}),  # of `ctrpipe run` alone
+        next((one.stages for one in every if one.stages), {}),  # of `ctrpipe run` alone
     )
 
 

@@ -548,13 +548,9 @@ class _Hadoop:
         java = shutil.which("java")
         if java and not os.environ.get("JAVA_HOME"):  # where pyarrow looks for libjvm.so
             os.environ["JAVA_HOME"] = str(pathlib.Path(java).resolve().parents[1])
-        if os.environ.get("CLASSPATH"):
-            _check_jars(host, os.environ["CLASSPATH"])
-            self._process = os.getpid()
-            return
         home = os.environ.get("HADOOP_HOME")
         command = shutil.which("hadoop", path=os.path.join(home, "bin") if home else None)
-        if command is not None:
+        if command is not None and not os.environ.get("CLASSPATH"):
             answer = subprocess.run([command, "classpath", "--glob"], capture_output=True, text=True)
             os.environ["CLASSPATH"] = answer.stdout.strip()
         if not os.environ.get("CLASSPATH"):
@@ -562,6 +558,7 @@ class _Hadoop:
                 f"hdfs://{host}: Hadoop's client is not found; install Java and Hadoop, and set HADOOP_HOME, or "
                 "CLASSPATH to Hadoop's jars and ARROW_LIBHDFS_DIR to the folder of libhdfs.so"
             )
+        _check_jars(host, os.environ["CLASSPATH"])
         self._process = os.getpid()
 
     @contextlib.contextmanager
@@ -790,7 +787,10 @@ class Seen(NamedTuple):
 
 
 def read_small(url: str, most: int) -> tuple[Seen, bytes | None]:
-    """Returns the description and the contents of an object, in two requests; contents None above `most` bytes."""
+    """Returns the description and the contents of an object, in two requests; contents None above `most` bytes.
+
+    Raises like `open_read`.
+    """
     place = _place(url)
     if place.scheme == "gs" and (whole := _asked(url, lambda: _streamed(place, most))):
         return whole

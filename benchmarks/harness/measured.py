@@ -54,8 +54,9 @@ class Usage:
         peak_bytes: Peak memory of all its processes together, shared pages counted once; read every LOOKS_PER_MEMORY
             times INTERVAL.
         processes: Maximum number of simultaneous processes.
-        stages: The same by the stage that the command announced last; `start` alone if it announces none. A Trainer
-            has its servable as a stage of its own, `Trainer, Writing the servable`.
+        stages: The CPU seconds and the peak memory by the stage that the command announced last, `start` before the
+            first; empty if it announces none. The servable of a Trainer is a stage of its own, `Trainer, Writing the
+            servable`.
     """
 
     seconds: float
@@ -122,7 +123,8 @@ def run_plain(
             errors.seek(0)
             raise ProcessError(f"{name} failed ({code}). Its last words:\n{errors.read()[-LAST_WORDS:]}")
         lines = output.read().splitlines()
-    return lines, Usage(seconds, sum(seen.ticks.values()) / TICKS, seen.peak_bytes, seen.processes, seen.stages)
+    stages = seen.stages if seen.stages.keys() > {START} else {}
+    return lines, Usage(seconds, sum(seen.ticks.values()) / TICKS, seen.peak_bytes, seen.processes, stages)
 
 
 class _Announced:

@@ -253,10 +253,10 @@ def test_memory_and_time_are_told_by_the_stage_that_was_announced_last(monkeypat
     monkeypatch.setattr(measured, "INTERVAL", 0.02)
     monkeypatch.setattr(measured, "LOOKS_PER_MEMORY", 1)
     say = "import sys, time\nsay = lambda text: print(text, file=sys.stderr, flush=True)\n"
-    work = "say('[   0.1s] Trainer ...')\nsay('[   0.1s] 3 of 9 parts ...')\nend = time.process_time() + 0.1\n"
+    work = "say('[   0.1s] Trainer ...')\nsay('[   0.1s] 3 of 9 parts ...')\nend = time.process_time() + 0.3\n"
     work += "while time.process_time() < end: pass\n"
     held = "say('[   0.2s] Trainer.baseline ...')\nsay('[   0.3s] Writing the servable')\n"
-    held += "held = b'x' * (60 << 20)\ntime.sleep(0.1)\ndel held\nsay('[   0.4s] AtomicPusher ...')\ntime.sleep(0.1)\n"
+    held += "held = b'x' * (60 << 20)\ntime.sleep(0.4)\ndel held\nsay('[   0.4s] AtomicPusher ...')\ntime.sleep(0.4)\n"
     _, usage = measured.run_plain("test", [sys.executable, "-c", say + work + held])
     servable = f"Trainer.baseline, {measured.SERVABLE}"
     assert {"Trainer", servable, "AtomicPusher"} <= usage.stages.keys() and "parts" not in str(usage.stages)
