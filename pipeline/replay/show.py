@@ -92,8 +92,8 @@ def mean_interval(values: np.ndarray) -> tuple[float, float] | None:
     """Returns the 95% interval of the mean over other days and other seeds, or None for a single value.
 
     Days and seeds are crossed random effects. The variance of the mean is `(MS_days + MS_seeds - MS_rest) / (days
-    seeds)`, at least the variance of the rest alone, with Satterthwaite's degrees of freedom. With one day or one seed,
-    it is Student's interval over the other factor, and says nothing about the factor with one value.
+    seeds)`, and at least `MS_rest / (days seeds)`, with Satterthwaite's degrees of freedom. With one day or one seed,
+    this is Student's interval over the other factor. It then says nothing about the factor with one value.
 
     Args:
         values: (days, seeds).
@@ -150,7 +150,7 @@ def print_replay(results: Results) -> None:
 
 
 def _titles(results: Results) -> dict[str, str]:
-    """Returns the titles of what is shown, by key: of the first task, of the others, and the cost."""
+    """Returns the titles of the shown values by key: the metrics of the first task and of the others, and the cost."""
     return {**_OF_FIRST, **further_titles(results), **_COST}
 
 

@@ -97,7 +97,7 @@ def drift_chart(comparison: dict[str, Any]) -> "BarChart":
 
 
 def drift_verdict(drift: dict[str, Any]) -> str:
-    """Returns one sentence on the columns, and the shares of the explanations, that moved further than they may."""
+    """Returns one sentence on the columns, and the columns' shares of the explanations, that exceed their limits."""
     named = dict.fromkeys(one["column"] for part in drift["comparisons"] for one in part["columns"] if one["breached"])
     count = max(len(part["columns"]) for part in drift["comparisons"])
     text = f"{len(named)} of {count} columns moved further than they may and than chance explains" + _list(named)
@@ -108,7 +108,7 @@ def drift_verdict(drift: dict[str, Any]) -> str:
 
 
 def _share(move: Mapping[str, Any], side: str) -> str:
-    """Returns a value's share in one of two logs; at most that much where only the frequent values are counted."""
+    """Returns a value's share in one of the logs as text, with "at most" if only an upper bound is known."""
     return f"{'at most ' if move.get('most') == side else ''}{move[side]:.1%}"
 
 

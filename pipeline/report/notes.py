@@ -6,11 +6,11 @@ from typing import Any
 from ctrpipe.pipeline.training.convergence import still_falling
 
 MOST_AUC = 0.98  # models of real clicks are far below
-LEAST_RIG = 0.5  # of a model whose AUC is high by no chance of a few rows; models of clicks are below 0.3
+LEAST_RIG = 0.5  # with a lower RIG, a high AUC may be chance on few rows; click models are below 0.3
 
 
 def notes(metrics: Mapping[str, Any], history: Mapping[str, Any]) -> list[str]:
-    """Returns sentences about a model that deserves a look before it is used, without a final period.
+    """Returns warnings about a model that needs a check before it is used, without a final period.
 
     Args:
         metrics: The contents of metrics.json.

@@ -110,7 +110,7 @@ def _render(metrics: pathlib.Path, data: pathlib.Path) -> str:
 
 
 def _at(settings: dict[str, Any], *keys: str) -> Any:
-    """Returns a setting of config.yaml by its keys; None where it has no such one."""
+    """Returns a setting of config.yaml by its keys; None if it is missing."""
     found: Any = settings
     for key in keys:
         found = found.get(key) if isinstance(found, dict) else None

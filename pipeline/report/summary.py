@@ -102,7 +102,7 @@ def _shown(value: float | None) -> str:
 
 
 def _gauc_text(metrics: dict[str, Any]) -> str:
-    """Returns the gAUC of metrics.json, with its interval and what it is of."""
+    """Returns the gAUC of metrics.json as text, with its interval, its groups, and the groups left out."""
     of = metrics["gauc_groups"]
     interval = f", 95% {of['low']:.4f} .. {of['high']:.4f}" if "low" in of else ""
     value = "-" if metrics["gauc"] is None else f"{metrics['gauc']:.4f}"

@@ -1,4 +1,4 @@
-"""One sentence on a run, for the head of its report: what became of the model, and how good it is."""
+"""One sentence on a run for the head of its report: whether the model was pushed, and how good it is."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
