@@ -73,7 +73,7 @@ def run_sweep(
 
 
 def check_sweep(plan: SweepPlan, files: list[str], output: pathlib.Path) -> None:
-    """Checks the data, the points and the output folder, which it makes, before anything is trained.
+    """Checks the data, the points and the output folder before anything is trained. Creates the folder.
 
     Raises:
         InputError: one of them cannot be used.
@@ -125,7 +125,7 @@ def _model(output: pathlib.Path, run: Run) -> pathlib.Path:
 
 
 def missing(runs: list[Run], output: pathlib.Path, keep_models: bool = False) -> list[Run]:
-    """Returns the training runs without a result, each once: two points may have the same settings."""
+    """Returns the training runs without a result. Runs of points with the same settings are returned once."""
     every = {run.key: run for run in runs}
     return [
         run

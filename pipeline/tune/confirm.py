@@ -25,9 +25,9 @@ from ctrpipe.pipeline.training.code import TRAINING
 from ctrpipe.pipeline.tune.plan import TunePlan
 from ctrpipe.pipeline.tune.study import Study
 
-DEFAULT, FOUND = "default", "best"  # the configuration as it is, and the best trial's
-FAILED = "failed"  # the key of what was not finite in a training
-FOLDER = "confirmation"  # of the trainings' predictions
+DEFAULT, FOUND = "default", "best"  # the unchanged configuration, and that of the best trial
+FAILED = "failed"  # key: the figure that was not finite in a training run
+FOLDER = "confirmation"  # with the predictions of the training runs
 # By objective. On the same rows, a higher RIG is a lower log loss.
 TESTED = {"log_loss": "rig", "auc": "auc", "gauc": "gauc", "auc_minus_log_loss": "auc"}
 
@@ -45,8 +45,8 @@ class _Training:
 def confirm(plan: TunePlan, study: Study, log: TransformedLog, output: pathlib.Path) -> dict[str, Any] | None:
     """Trains the best and the default configuration with `plan.seeds` seeds each, and compares them on the test rows.
 
-    Finished trainings are kept in the folder; an interrupted training resumes from its checkpoint. No training begins
-    once the time of the budget is over.
+    Finished training runs are kept in the folder; an interrupted one resumes from its checkpoint. None starts after the
+    time budget is spent.
 
     Args:
         plan: The plan of the study.
@@ -55,8 +55,9 @@ def confirm(plan: TunePlan, study: Study, log: TransformedLog, output: pathlib.P
         output: The folder of the study.
 
     Returns:
-        `proposed` (DEFAULT, FOUND, or None where trainings are missing), `text` (why), `trained` and `wanted` (numbers
-        of trainings), and `comparison` (as `compare` returns it; None without one). None if no trainings are asked for.
+        `proposed` (DEFAULT, FOUND, or None if training runs are missing), `text` (the reason), `trained` and `wanted`
+        (numbers of training runs), and `comparison` (the result of `compare`, or None). None if `plan.seeds` is 0 or
+        no trial is complete.
     """
     if study.best is None or not plan.seeds:
         return None
