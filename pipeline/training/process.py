@@ -119,8 +119,8 @@ class TrainingProcess:
         backend: The Keras backend.
 
     Attributes:
-        code: The exit code, set by `follow`. 0 if the training had ended: while disconnecting, a worker may take other
-            finished workers for lost.
+        code: The exit code, set by `follow`. It is 0 if the training had ended, because a worker that disconnects may
+            report other finished workers as lost.
         joined: The name of the trained model, once all workers are connected.
         timed_out: Whether the process was killed because the workers did not connect in time.
     """

@@ -88,8 +88,8 @@ def make_learner(model: Model, training: Training, feature_map: FeatureMap, seed
     """Returns a learner of an untrained model on the devices of `training.distribution`.
 
     Raises:
-        InputError: the optimizer does not run on a TPU, XLA cannot compile the step of several devices, the loss
-            compares rows of several devices, or see `make_strategy`.
+        InputError: the optimizer does not run on a TPU, XLA cannot compile the step of several devices, or the loss
+            would compare rows on several devices; also see `make_strategy`.
     """
     strategy = make_strategy(training.distribution)
     if training.optimizer != "adam" and isinstance(strategy, tf.distribute.TPUStrategy):

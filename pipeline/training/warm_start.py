@@ -27,7 +27,7 @@ from ctrpipe.pipeline.training.network import ITERATIONS
 from ctrpipe.transforms.features.table_rows import NONE, SourceRows
 
 _ROWS, _PARENT = "rows.npz", "parent.json"
-_TAKEN = "taken.json"  # in the work folder of a training: the values that it took from its parent
+_TAKEN = "taken.json"  # file in a training's work folder with the names of the values that it took from its parent
 _MOST_LISTED = 3
 
 
