@@ -57,7 +57,7 @@ class ReplayPlan:
         days: The log's days, in order.
         window: Number of days that the first training run reads, and every training run of `retrain`.
         policies: `retrain`: trains on the last `window` days, from random weights. `warm`: trains only on the last
-        day, starting from the previous day's model. `frozen`: never trains after the first time.
+            day, starting from the previous day's model. `frozen`: never trains after the first time.
         warm_settings: Overrides of the configuration for training with `warm`, such as `training.epochs=1`.
         seeds: Number of times to run the replay, with the configuration's seed and the following seeds.
     """
