@@ -20,10 +20,10 @@ KDDCUP2012, HISTORY, FUNNEL = "kddcup2012", "history", "funnel"
     type=click.Choice(["criteo", "avazu", "text", KDDCUP2012, HISTORY, FUNNEL]),
     default="criteo",
     show_default=True,
-    help="What is written; see above.",
+    help="Format of the log; see above.",
 )
 @click.option("--rows", type=int, default=40_000, show_default=True, help="Number of rows.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Random seed: the same one, the same log.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Random seed. The same seed gives the same log.")
 @click.option("--output", type=PATH, required=True, help="File to write; .gz compresses it. With kddcup2012: a folder.")
 @click.option(
     "--interplay",
@@ -62,8 +62,8 @@ KDDCUP2012, HISTORY, FUNNEL = "kddcup2012", "history", "funnel"
 @click.option(
     "--drift",
     metavar="RATES",
-    help="Write one log per day, each with --rows rows, to the folder --output. RATES are daily shares that change: of "
-    "the effects of values, the popularity of ids, and the ids: preferences=0.1,popularity=0.05,ids=0.02.",
+    help="Write one log per day, each with --rows rows, to the folder --output. RATES are the shares that change every "
+    "day, of the effects of values, of the popularity of ids, and of ids: preferences=0.1,popularity=0.05,ids=0.02.",
 )
 def generate(
     log_format: str,

@@ -23,7 +23,9 @@ SHOWN_SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 @click.option("--model", type=MODEL, required=True, help="A run, DIR/models/<name>, or one version in it.")
 @click.option("--input", "inputs", multiple=True, required=True, help="Raw log: a file or quoted glob; repeatable.")
 @click.option("--output", type=PATH_OR_URL, required=True, help="Folder or URL for the Parquet files.")
-@click.option("--keep", "kept", multiple=True, metavar="A,B", help="Columns to carry along, as id,user; repeatable.")
+@click.option(
+    "--keep", "kept", multiple=True, metavar="A,B", help="Columns to copy to the scores, e.g. id,user; repeatable."
+)
 @click.option("--workers", type=click.IntRange(1), help="Parts scored in parallel. Default: one per core.")
 @click.option("--beam-arg", "beam_args", multiple=True, help="An argument for Beam, e.g. --beam-arg=--runner=...")
 def score(
@@ -38,9 +40,9 @@ def score(
 
     Runs on this machine, or with --beam-arg as a Beam job. Writes Parquet files with one row per line of the log: file,
     line (from 1), the columns of --keep as texts, ctr, one column per further task, and model_version. Malformed lines
-    have no ctr, and are listed in OUTPUT/_dead_letter. A row whose score is not a finite number has none either, and
-    the exit code is 1. OUTPUT/_summary.json has the counts, the throughput, a histogram of the scores, and the distance
-    of each column from the training log. Repeat the command to continue an interrupted scoring.
+    have no ctr, and are listed in OUTPUT/_dead_letter. A row whose score is not a finite number has no ctr either,
+    and the exit code is 1. OUTPUT/_summary.json has the counts, the throughput, a histogram of the scores, and the
+    distance of each column from the training log. Repeat the command to continue an interrupted scoring.
     """
     if beam_args:
         require("pipeline", "--beam-arg")
