@@ -76,7 +76,7 @@ def compile(
       ctrpipe compile mine.yaml --output job.yaml --hosts 4
     """
     if len([one for one in (is_sweep, trials, hosts) if one]) > 1:
-        raise InputError("give --sweep, --tune or --hosts, one of them")
+        raise InputError("give only one of --sweep, --tune and --hosts")
     _check_options(
         is_sweep, trials, {"--grid": grid, "--objective": objective, "--seeds": seeds, "--parallel": parallel}
     )

@@ -108,11 +108,11 @@ def generate(
     from ctrpipe.transforms.generate import generate as generate_log
 
     if interplay and log_format != KDDCUP2012:
-        raise InputError(f"--interplay is of --format {KDDCUP2012}, not of {log_format}")
+        raise InputError(f"--interplay applies to --format {KDDCUP2012}, not of {log_format}")
     if click_rate is not None and log_format not in (KDDCUP2012, HISTORY, FUNNEL):
-        raise InputError(f"--click-rate is of --format {KDDCUP2012}, {HISTORY} and {FUNNEL}, not of {log_format}")
+        raise InputError(f"--click-rate applies to --format {KDDCUP2012}, {HISTORY} and {FUNNEL}, not of {log_format}")
     if conversion_rate is not None and log_format != FUNNEL:
-        raise InputError(f"--conversion-rate is of --format {FUNNEL}, not of {log_format}")
+        raise InputError(f"--conversion-rate applies to --format {FUNNEL}, not of {log_format}")
     of_history = {
         "attention": attention,
         "history-length": history_length,
@@ -121,10 +121,10 @@ def generate(
     }
     for name, value in of_history.items():
         if value is not None and log_format != HISTORY:
-            raise InputError(f"--{name} is of --format {HISTORY}, not of {log_format}")
+            raise InputError(f"--{name} applies to --format {HISTORY}, not of {log_format}")
     if drift is not None:
         if log_format in (KDDCUP2012, HISTORY, FUNNEL):
-            raise InputError(f"--drift is of --format criteo and text, not of {log_format}")
+            raise InputError(f"--drift applies to --format criteo and text, not of {log_format}")
         generate_days(log_format, days, rows, seed, output, Drift.from_text(drift), say)
         return
     rate: dict[str, Any] = {} if click_rate is None else {"base_rate": click_rate}

@@ -73,7 +73,7 @@ def predict(
             printed += 1
     if rejects:
         first = f"line {rejects[0].line}: {rejects[0].reason}"
-        say(f"{len(rejects)} malformed rows were passed over, the first is {first}", err=True)
+        say(f"{len(rejects)} malformed rows were skipped; the first is {first}", err=True)
     if not printed:
         raise InputError(f"{file}: no good row in it; check --input and the log's format")
     if printed < rows:

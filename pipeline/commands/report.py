@@ -24,7 +24,7 @@ def report(directory: pathlib.Path | str, opened: bool) -> None:
         url = write_stored_report(directory)
         say(f"Written: {url}")
         if opened:
-            say("A page in a store is not opened; copy it to this machine", err=True)
+            say("A page in a store cannot be opened; copy it to this machine", err=True)
         return
     from ctrpipe.pipeline.report.report import write_report  # lazy: jinja2 takes 0.05 s
 

@@ -87,7 +87,7 @@ def run(
         print(next_steps(*after_push(loaded, files, place, folder)))
     else:
         commands = after_block(_as_given(config, data, output, settings, warm_start), loaded, place, folder)
-        print(next_steps(*commands, title="Next, to see what the model learned, and to push it all the same:"))
+        print(next_steps(*commands, title="Next, to see what the model learned, and to push it anyway:"))
     end_preloaded()  # so the CPU time of this command, which a replay measures, includes all its processes
     if not metrics["blessed"] or metrics["drift_breached"]:
         sys.exit(BLOCKED)

@@ -73,12 +73,12 @@ def _print_result(result: "ScoreResult") -> None:
     for line in not_finite(result):
         say(line, err=True)
     if result.drift is None and missing("pipeline"):
-        say(f"Drift: not measured, which needs {missing('pipeline')}; {install('pipeline')}")
+        say(f"Drift: not measured, because this needs {missing('pipeline')}; {install('pipeline')}")
     elif result.drift is None:
-        say("Drift: not known, the model carries no statistics of its training rows")
+        say("Drift: unknown, because the model has no statistics of its training rows")
     else:
         _print_drift(result.drift)
-    before = f", {result.parts_before} of them by an earlier try" if result.parts_before else ""
+    before = f", {result.parts_before} of them by an earlier run" if result.parts_before else ""
     took = f"{result.seconds:.1f} s after {result.start_seconds:.1f} s of start, {result.rows_per_s:,.0f} rows/s"
     say(f"{result.parts} part{'s' if result.parts != 1 else ''}{before}; {took}")
     say(
@@ -92,4 +92,4 @@ def _print_drift(drift: dict[str, Any]) -> None:
     far = [column for column in columns if column["breached"]]
     for column in far:
         say(f"Drift: {column['column']}: {column['text']}")
-    say(f"Drift: {len(far)} of {len(columns)} columns are further from the training rows than they may be")
+    say(f"Drift: {len(far)} of {len(columns)} columns are further from the training rows than their limit")

@@ -45,7 +45,7 @@ def cards(metrics: Mapping[str, Any], measured: Mapping[str, Any]) -> Iterator[C
         measured: See `ctrpipe.pipeline.report.measured.measure`.
     """
     baseline, intervals = metrics["baseline"] or {}, measured["model"]
-    chance = f" A model without any such error shows {metrics['ece_if_calibrated']:.4f} on so many rows by chance."
+    chance = f" A perfectly calibrated model has {metrics['ece_if_calibrated']:.4f} on this number of rows by chance."
     meanings = {
         "auc": (
             "AUC",
@@ -62,12 +62,12 @@ def cards(metrics: Mapping[str, Any], measured: Mapping[str, Any]) -> Iterator[C
         ),
         "calibration": (
             "Calibration",
-            "Predicted clicks divided by the clicks that came: 1 is right, above 1 too many are predicted.",
+            "Predicted clicks divided by observed clicks: 1 is right, above 1 the model predicts too many.",
         ),
         "ece": (
             "ECE",
             "Expected calibration error: the mean distance between predicted and observed rate in 20 groups of rows "
-            "with like predictions." + (chance if metrics["ece_if_calibrated"] is not None else ""),
+            "with similar predictions." + (chance if metrics["ece_if_calibrated"] is not None else ""),
         ),
     }
     for name, (title, meaning) in meanings.items():

@@ -85,7 +85,7 @@ def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float
             say(f"Try:    {sentence}.")
     if metrics["drift_breached"]:
         drift = json.loads((output / "report_data" / "drift.json").read_text())
-        say(f"Drift:  further from another log than they may be: {', '.join(far_columns(drift))}")
+        say(f"Drift:  columns further from another log than their limit: {', '.join(far_columns(drift))}")
     for note in notes(metrics, history):
         say(f"Note:   {note}.")
     statistics = json.loads((output / "report_data" / "statistics.json").read_text())

@@ -266,7 +266,7 @@ def _divided(
     """Returns the cells of an approximate index with the requested recall, and its measured recall."""
     count = default_cells(len(vectors)) if asked.cells is None else asked.cells
     if count > len(vectors):
-        raise InputError(f"--cells {count}: there are {len(vectors):,} items; give fewer cells than items")
+        raise InputError(f"--cells {count}: there are {len(vectors):,} items; give at most that many cells")
     return divided(vectors, _users(servable, source, spec), count, top, asked.recall)
 
 
@@ -361,7 +361,7 @@ def _item_column(spec: LogSpec, item: str | None) -> str:
     single = [name for name in spec.item_columns if name in spec.columns_of("categorical")]
     if column not in single:
         raise InputError(
-            f"--item {column}: no column of the item's of kind categorical; they are {', '.join(single)}"
+            f"--item {column}: not a categorical column of the item; those are {', '.join(single)}"
             f"{did_you_mean(column or '', single)}"
         )
     return column

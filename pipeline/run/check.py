@@ -17,7 +17,9 @@ def check_before_run(config: RunConfig, patterns: Sequence[str]) -> Findings:
     if findings.errors:
         return findings
     if extras.missing("pipeline"):
-        findings.notes.append("The models were not built, which needs the extra pipeline; a run builds them first")
+        findings.notes.append(
+            "The models were not built, because this needs the extra pipeline; a run builds them first"
+        )
         return findings
     load_tensorflow()
     # Lazy: TensorFlow and TFT take 7 s of CPU to import, which a log with errors does not need.

@@ -78,7 +78,9 @@ def write_sections(run: FinishedRun, named: Hooks, data: pathlib.Path) -> None:
         with hooks.failures("sections", name):
             text = section(run)
         if not isinstance(text, str):
-            raise InputError(f"the report section {name} returned {type(text).__name__}, no text; return HTML as a str")
+            raise InputError(
+                f"the report section {name} returned {type(text).__name__}, not a text; return HTML as a str"
+            )
         written[name] = text
     write_json(data / "sections.json", written)
 

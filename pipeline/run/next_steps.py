@@ -38,7 +38,7 @@ def write_request(config: RunConfig, files: Sequence[str], output: pathlib.Path)
         batches = (batch for path in files for batch in reader.read(path))
         rows = next((batch.rows for batch in batches if batch.rows.num_rows), None)
     except InputError as error:
-        announce(f"{error}; the run has read its rows before, and {REQUEST} is not written")
+        announce(f"{error}; the run is finished, but {REQUEST} is not written")
         (output / REQUEST).unlink(missing_ok=True)
         return
     if rows is not None:

@@ -139,7 +139,7 @@ def _train_missing(
 ) -> None:
     todo = missing(runs, output, keep_models)
     there = len({run.key for run in runs}) - len(todo)
-    continued = f"; {there} are there already" if there else ""
+    continued = f"; {there} are already done" if there else ""
     announce(f"Sweep {plan.name}: {len(plan.points)} points, {len(todo)} trainings to do{continued}")
     if not todo:
         return

@@ -70,7 +70,7 @@ def slow_precision(training: Training) -> str:
     named = training.precision == "mixed_bfloat16" and training.backend == "tensorflow"
     if not named or not _on_one_cpu(training.distribution) or _onednn_multiplies_bfloat16():
         return ""
-    return "training.precision mixed_bfloat16: slower than float32 here, where oneDNN multiplies no bfloat16; set auto"
+    return "training.precision mixed_bfloat16: slower than float32 here: oneDNN has no bfloat16; set auto"
 
 
 def _with_backend(model: Model, training: Training, rows: int) -> Training:

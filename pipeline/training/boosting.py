@@ -162,7 +162,7 @@ def _dataset(network: CascadingNNGBDT, batches: Iterable[Batch], reference: Any 
     start, weight = logits[:, 0].astype(np.float64), np.concatenate(weights) if weights else None
     if not (np.isfinite(values).all() and np.isfinite(start).all()):  # LightGBM takes NaN for a missing value
         raise NotFiniteError(
-            "cascading_nn_gbdt: what the network gives to the trees is not a finite number", SMALLER_STEPS, "train"
+            "cascading_nn_gbdt: an output of the network for the trees is not a finite number", SMALLER_STEPS, "train"
         )
     return lightgbm.Dataset(values, labels[:, 0], weight=not_below_rows(weight), init_score=start, reference=reference)
 

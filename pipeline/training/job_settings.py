@@ -15,7 +15,7 @@ def settled_job(job: TrainingJob) -> TrainingJob:
     training = job.training
     if "auto" in (training.backend, training.precision):
         training = settled(job.model, training, count_rows(job.train_files))
-        announce(f"Training on {training.backend} in {training.precision} (as `auto` has it here)")
+        announce(f"Training on {training.backend} in {training.precision} (chosen by `auto`)")
     if slow := slow_precision(training):
         announce(slow)
     feature_map = dataclasses.replace(job.feature_map, fake_negatives=training.fake_negative_calibration)

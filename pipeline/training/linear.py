@@ -186,7 +186,7 @@ def fit_linear(job: TrainingJob, report: Report | None) -> LinearFit:
     check_weights(job.model.name, learner, "after the training", _ADAM)
     if (distance := rows.distance(network, [fit.weights for fit in best])) > _CLOSE:
         raise InputError(
-            f"training.optimizer: a logit of {job.model.name} is {distance:.2g} off the linear one; take adam"
+            f"training.optimizer: a logit of {job.model.name} is {distance:.2g} off the linear one; use adam"
         )
     chosen = ", ".join(f"{search.variance:.2g}" for search in searches)
     ended = "L-BFGS converged" if all(fit.converged for fit in best) else f"{ALL_DONE}iterations of L-BFGS done"

@@ -101,7 +101,7 @@ def explain_exit(cluster: Cluster, code: int) -> str:
     """
     why = "a worker was lost" if code in (LOST, -6) else f"it ended with exit code {code}"
     return (
-        f"training with {len(cluster.workers)} workers: {why}; start all of them again, and it goes on from its last "
+        f"training with {len(cluster.workers)} workers: {why}; start all of them again to resume from the last "
         "checkpoint"
     )
 

@@ -68,10 +68,10 @@ def confirm(plan: TunePlan, study: Study, log: TransformedLog, output: pathlib.P
         trial.user_attrs["refused"] for trial in study.finished if trial.params == own and "refused" in trial.user_attrs
     ]
     if refused:
-        text = f"the configuration as it stands cannot be taken: {refused[0]}"
+        text = f"the unchanged configuration cannot be used: {refused[0]}"
         return {"proposed": FOUND, "text": text, "trained": 0, "wanted": 0, "comparison": None}
     if study.best.params == own:
-        text = f"the configuration as it stands is the best of {len(study.finished)} trials"
+        text = f"the unchanged configuration is the best of {len(study.finished)} trials"
         return {"proposed": DEFAULT, "text": text, "trained": 0, "wanted": 0, "comparison": None}
     trainings = [
         _training(side, config, index, log)
@@ -95,7 +95,7 @@ def confirm(plan: TunePlan, study: Study, log: TransformedLog, output: pathlib.P
     if len(done) < len(trainings):
         text = (
             f"not known yet whether the best is better than the default: {len(done)} of {len(trainings)} trainings "
-            "are done; a larger --budget goes on"
+            "are done; a larger --budget continues"
         )
         return {"proposed": None, "text": text, **counts, "comparison": None}
     return {**_compared(plan, trainings, folder), **counts}

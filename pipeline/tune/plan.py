@@ -165,5 +165,5 @@ def _evaluated_often(config: RunConfig, space: Space) -> RunConfig:
     if training.averaged_evaluations > 1 and "training.averaged_evaluations" not in space.values:
         changes["averaged_evaluations"] = training.averaged_evaluations * times
     every = changes["evaluations_per_epoch"]
-    announce(f"Trials are evaluated {every} times an epoch, so that a trial that falls behind can be stopped")
+    announce(f"Trials are evaluated {every} times per epoch, so that a lagging trial can be stopped early")
     return config.model_copy(update={"training": training.model_copy(update=changes)})

@@ -131,8 +131,8 @@ class Session:
         budget, done = self.plan.budget, len(self.study.finished)
         limits = [f"{budget.trials} trials"] if budget.trials else []
         limits += [f"{budget.seconds:,.0f} s, {self.study.seconds:,.0f} of them spent"] if budget.seconds else []
-        there = f"; {done} trials are there already" if done else ""
-        again = f", {self.study.interrupted} interrupted go on from their checkpoints"
+        there = f"; {done} trials are already done" if done else ""
+        again = f", {self.study.interrupted} interrupted trials resume from their checkpoints"
         announce(
             f"Tune {self.plan.name}: {len(self.plan.space.values)} keys, budget {' or '.join(limits)}{there}"
             + (again if self.study.interrupted else "")

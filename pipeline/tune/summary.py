@@ -81,7 +81,7 @@ def _as_yaml(config: RunConfig, head: str) -> str:
 def _why_none(finished: list[FrozenTrial]) -> str:
     reasons = [trial.user_attrs["refused"] for trial in finished if "refused" in trial.user_attrs]
     if not reasons:
-        return "the budget is too small; give a larger one, and the same study goes on"
+        return "the budget is too small; give a larger one, and the same study continues"
     measured = [trial.user_attrs["p99_ms"] for trial in finished if "p99_ms" in trial.user_attrs]
     fastest = f", the fastest {min(measured):.2f} ms" if measured else ""
     return f"{len(reasons)} were refused, the last as {reasons[-1]}{fastest}; change the search space or the limit"

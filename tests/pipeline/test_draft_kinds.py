@@ -141,7 +141,7 @@ def test_a_list_of_objects_is_left_out_and_costs_no_row(tmp_path):
     deep = [{"price": 1, "of": {"shop": "a"}}]
     log = as_jsonl(tmp_path, rows(topics=lambda number, random: [deep, deep]))
     values, _, unsure = drafted(log)
-    assert "topics is left out: it has no single value a row." in unsure and not feature_of(values, "topics")
+    assert "topics is left out: it does not have a single value per row." in unsure and not feature_of(values, "topics")
     assert read_sample(log).rows == ROWS
 
 

@@ -205,7 +205,7 @@ def test_the_verdict_on_a_blocked_model_names_the_gate_and_on_few_rows_what_is_n
     )
     assert "(auc: 0.6 is below 0.7; and 1 other): its" in words(blocked, failed)
     assert words(blocked, failed, calibration=None).endswith("it predicts 50.0% fewer clicks than came.")
-    within = "it predicts 1.050 times the clicks that came, no further from them than chance explains."
+    within = "it predicts 1.050 times the observed clicks, a difference within chance."
     assert words(calibration=(0.9, 1.2)).endswith(within)
     none = {**BLESSED, "auc": None, "calibration": None, "model_version": None}
     assert words(none, []) == "fm had no gate to pass: its AUC is not defined on these test rows."

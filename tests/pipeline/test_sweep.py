@@ -321,7 +321,7 @@ def done(tmp_path_factory) -> pathlib.Path:
     first = {path: path.stat().st_mtime_ns for path in (folder / "out" / "results").iterdir()}
     code, output = call(*command(folder))
     assert code == 0, output
-    assert "3 trainings to do; 1 are there already" in output and "Transform: from cache" in output
+    assert "3 trainings to do; 1 are already done" in output and "Transform: from cache" in output
     assert "[3/3] embedding_dim=4, seed 2" in output and "0 min 00 s left" in output
     assert {path: path.stat().st_mtime_ns for path in first} == first
     return folder
@@ -404,9 +404,9 @@ def test_a_run_in_the_same_folder_shares_the_transform_and_has_the_same_metrics(
 def test_a_finished_sweep_trains_nothing_and_a_larger_one_only_what_is_new(done):
     without_costs = [value for value in command(done)[:-1] if value != "--costs"]
     code, output = call(*without_costs, "model.embedding_dim=4,3", "--set", "training.epochs=2")
-    assert code == 0 and "2 trainings to do; 2 are there already" in output, output
+    assert code == 0 and "2 trainings to do; 2 are already done" in output, output
     code, output = call(*command(done))
-    assert code == 0 and "0 trainings to do; 4 are there already" in output
+    assert code == 0 and "0 trainings to do; 4 are already done" in output
 
 
 @pytest.mark.large(like="tests/pipeline/test_sweep.py::test_a_training_costs_what_all_its_stages_cost")
@@ -414,7 +414,7 @@ def test_a_finished_sweep_trains_nothing_and_a_larger_one_only_what_is_new(done)
 def test_costs_are_measured_once_and_need_no_training(done):
     without = [value for value in command(done) if value != "--costs"]
     code, output = call(*without)
-    assert code == 0 and "0 trainings to do; 4 are there already" in output, output
+    assert code == 0 and "0 trainings to do; 4 are already done" in output, output
     assert json.loads((done / "out" / "sweep.json").read_text())["points"][0]["runs"][0]["costs"] is None
     file = next((done / "out" / "results").glob("costs-*.json"))
     before = file.stat().st_mtime_ns

@@ -270,7 +270,7 @@ def test_the_command_joins_as_the_issue_of_its_users_says(tmp_path, monkeypatch)
         "0 malformed rows in joined/dead_letter/rejects.jsonl\nNext:\n  ctrpipe init 'joined/log/*.parquet'\n"
     )
     done = CliRunner().invoke(main, [*call, "--on", "click"])
-    assert done.exit_code == 2 and "--on: 3 of them for 2 tables; give one a table in their order" in done.output
+    assert done.exit_code == 2 and "--on: 3 of them for 2 tables; give one per table in their order" in done.output
     done = CliRunner().invoke(main, [*call, "--prefix", "u_", "--prefix", "-", "--output", "named"])
     assert done.output.startswith("5 rows with u_age, price")
 

@@ -146,7 +146,7 @@ def test_a_study_goes_on_after_a_kill_as_if_there_had_been_none(done, log, tmp_p
     process.communicate()
     assert not (tmp_path / "out" / "tune.json").exists()
     code, output = call(*command)
-    assert code == 0 and "2 trials are there already" in output, output
+    assert code == 0 and "2 trials are already done" in output, output
     assert "Transform: from cache" in output
     assert [trial["settings"] for trial in trials_of(tmp_path / "out")] == [
         trial["settings"] for trial in trials_of(done / "out")
@@ -170,7 +170,7 @@ def test_ctrl_c_is_one_line_and_the_study_goes_on(log, tmp_path, monkeypatch):
     code, output = tune(tmp_path, log, "--trials", 2)
     assert code == 130 and output.endswith("interrupted; the same command again goes on from here\n")
     code, output = tune(tmp_path, log, "--trials", 2)
-    assert code == 0 and "1 trials are there already, 1 interrupted go on" in output
+    assert code == 0 and "1 trials are already done, 1 interrupted go on" in output
     assert calls[1][0] == calls[2][0]  # the interrupted point
 
 

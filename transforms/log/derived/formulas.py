@@ -78,7 +78,7 @@ def parse(text: str) -> Formula:
 
 def _check(node: ast.expr, text: str, columns: dict[str, None], depth: int) -> None:
     if depth > _DEEPEST:
-        raise ValueError(f"the formula is nested more than {_DEEPEST} levels deep; part it into two")
+        raise ValueError(f"the formula is nested more than {_DEEPEST} levels deep; split it into two")
     children: list[ast.expr] = []
     match node:
         case ast.Constant(value=bool() | str() | bytes() | complex() | None):
