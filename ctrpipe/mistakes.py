@@ -35,7 +35,7 @@ def in_one_line(function: Callable[P, T]) -> Callable[P, T]:
             raise _as_in_python(error, options) from error.__cause__
         except (KeyboardInterrupt, Exception) as error:
             if is_interrupt(error):
-                again = "; the same call again goes on from here" if name in RESUMED else ""
+                again = "; repeat the call to continue from here" if name in RESUMED else ""
                 raise Interrupted(f"ctrpipe.{name} was stopped{again}") from None
             from ctrpipe.common.failures import explain_mistake  # lazy: only needed after a failure
 

@@ -326,7 +326,7 @@ class Model:
         if absent := sorted(set(types) - set(arrays)):
             near = nearest_name(absent[0], set(given) - set(types))
             named = f"{', '.join(absent)}{f', where {near} is given' if near else ''}"
-            raise InputError(f"{self.source}: it also reads {named}; give each column, None is missing")
+            raise InputError(f"{self.source}: it also reads {named}; give all columns, with None for missing values")
         inputs = {}
         for name, kind in types.items():
             values = arrays[name]
@@ -512,7 +512,7 @@ def _columns(rows: Any) -> Inputs:
         return _with_texts_of_times(table_of(rows))
     if isinstance(rows, Mapping):
         if single := next((name for name, values in rows.items() if not _is_column(values)), None):
-            raise InputError(f"rows: {single} is one value, not a column of them; give one row as a list of it, [row]")
+            raise InputError(f"rows: {single} is a single value, not a column; give a single row as a list, [row]")
         return {name: _unboxed(values, name) for name, values in rows.items()}
     if isinstance(rows, Sequence) and rows and all(isinstance(row, Mapping) for row in rows):
         names = dict.fromkeys(name for row in rows for name in row)

@@ -131,7 +131,7 @@ def _sweep_plan(arguments: dict[str, Any]) -> SweepPlan:
 
 
 def plan_sweep(task: Task) -> None:
-    """Transforms the log, and lists the trainings to do."""
+    """Transforms the log, and lists the training runs to do."""
     with _begin(task) as (arguments, folder):
         plan, output = _sweep_plan(arguments), folder.path
         folder.fetch(lambda name: not name.startswith(f"{sweep_run.RESULTS}/") or name.endswith(".json"))
@@ -142,7 +142,7 @@ def plan_sweep(task: Task) -> None:
             _Shared(log, files, {}).write(output)
         runs = sweep_run.trainings(plan, log)
         todo = sweep_run.missing(runs, output)
-        announce(f"Sweep {plan.name}: {len(plan.points)} points, {len(todo)} trainings to do")
+        announce(f"Sweep {plan.name}: {len(plan.points)} points, {len(todo)} training runs to do")
         task.parameters["items"] = [run.key for run in todo] or [NOTHING]
 
 

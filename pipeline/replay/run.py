@@ -80,8 +80,8 @@ class ReplayPlan:
             if section is None:
                 continue
             raise InputError(
-                f"{key}: a replay scores each day's log as it is; make them by `ctrpipe prepare {command}`, and "
-                f"leave {key} out"
+                f"{key}: a replay reads each day's log unprepared; prepare the days with `ctrpipe prepare "
+                f"{command}`, and leave {key} out"
             )
         if len(self.days) <= self.window:
             raise InputError(

@@ -137,14 +137,14 @@ def print_replay(results: Results) -> None:
         add_row(table, day, *(cell for one in means for cell in _cells(one)))
     every = summaries(results)
     table.add_section()
-    add_row(table, "mean; CPU in all", *(cell for policy in policies for cell in _cells(every[policy])))
+    add_row(table, "mean; total CPU", *(cell for policy in policies for cell in _cells(every[policy])))
     shown = console()
     print_table(shown, table)
     for row in differences(results):
         interval = "" if row["low"] is None else f" ({row['low']:+.4f} .. {row['high']:+.4f}, 95%)"
         cost = "" if row["cpu_share"] is None else f", for {row['cpu_share']:.0%} of its CPU seconds"
         shown.print(
-            f"{row['policy']}: AUC {row['auc']:+.4f} beside {row['than']}{interval}{cost}; days after the first: "
+            f"{row['policy']}: AUC {row['auc']:+.4f} against {row['than']}{interval}{cost}; days after the first: "
             f"{row['days']}, seeds: {row['seeds']}"
         )
 

@@ -140,7 +140,7 @@ def _train_missing(
     todo = missing(runs, output, keep_models)
     there = len({run.key for run in runs}) - len(todo)
     continued = f"; {there} are already done" if there else ""
-    announce(f"Sweep {plan.name}: {len(plan.points)} points, {len(todo)} trainings to do{continued}")
+    announce(f"Sweep {plan.name}: {len(plan.points)} points, {len(todo)} training runs to do{continued}")
     if not todo:
         return
     test = describe_test(plan.base, log)

@@ -82,7 +82,7 @@ def confirm(plan: TunePlan, study: Study, log: TransformedLog, output: pathlib.P
     folder.mkdir(exist_ok=True)
     missing = [each for each in trainings if not each.result(folder).exists()]
     if missing and not study.is_spent:
-        announce(f"The best against the default on test rows: {len(missing)} of {len(trainings)} trainings to do")
+        announce(f"The best against the default on test rows: {len(missing)} of {len(trainings)} training runs to do")
     for number, each in enumerate(missing, len(trainings) - len(missing) + 1):
         if study.is_spent:
             break

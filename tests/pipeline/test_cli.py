@@ -239,7 +239,7 @@ def test_an_interrupt_is_one_line_and_exit_code_130(monkeypatch):
 
 
 def test_an_interrupted_command_that_would_resume_says_so(monkeypatch):
-    expected = (130, "ctrpipe: interrupted; the same command again goes on from here\n")
+    expected = (130, "ctrpipe: interrupted; repeat the command to continue from here\n")
     assert raising(monkeypatch, KeyboardInterrupt(), "demo") == expected
 
 

@@ -250,7 +250,7 @@ def test_policies_are_summed_up_and_compared_on_the_same_days(tmp_path, capsys):
     assert (tmp_path / "replay.svg").read_text().startswith("<svg")
     print_replay(RESULTS)
     said = capsys.readouterr().out
-    assert "warm: AUC -0.0025 beside retrain (" in said and "for 15% of its CPU seconds" in said and "0.7250" in said
+    assert "warm: AUC -0.0025 against retrain (" in said and "for 15% of its CPU seconds" in said and "0.7250" in said
 
 
 def test_the_metrics_of_numbers_beside_clicks_are_scored_and_shown(days, calls, tmp_path, monkeypatch, capsys):
@@ -274,7 +274,7 @@ def test_the_metrics_of_numbers_beside_clicks_are_scored_and_shown(days, calls, 
 
 def test_one_day_that_tells_has_no_interval(capsys):
     print_replay([result for result in RESULTS if result["day"] in "ab"])
-    assert "warm: AUC -0.0100 beside retrain, for 15% of its CPU" in capsys.readouterr().out.replace("\n", " ")
+    assert "warm: AUC -0.0100 against retrain, for 15% of its CPU" in capsys.readouterr().out.replace("\n", " ")
 
 
 def test_seeds_are_paired_and_shown_by_their_mean(capsys):

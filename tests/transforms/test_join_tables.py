@@ -322,7 +322,8 @@ def test_a_check_joins_the_first_rows(joinable):
 
 def test_a_replay_is_told_to_join_before(joinable):
     with pytest.raises(
-        InputError, match="data.join: a replay scores each day's log as it is; make them by `ctrpipe prepare join`"
+        InputError,
+        match="data.join: a replay reads each day's log unprepared; prepare the days with `ctrpipe prepare",
     ):
         ReplayPlan(configured(joinable), (), 1, ())
 
