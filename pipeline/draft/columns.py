@@ -67,7 +67,7 @@ class LabelGuess:
     comment: str
     others: tuple[str, ...] = ()  # other possible labels, which would leak this one
     has_gaps: bool = False  # whether rows without a value have no label by the rule
-    number: "NumberLabel | None" = None  # what a model predicts beside the clicks
+    number: "NumberLabel | None" = None  # what a model predicts in addition to the clicks
 
     @property
     def is_unsure(self) -> bool:

@@ -73,7 +73,7 @@ def divided(
 
 
 def _time_format(guess: Guess) -> str:
-    """Returns the format by which a split reads a column of kind time."""
+    """Returns the format with which a split reads a time column."""
     return str(guess.settings.get("format", "auto"))
 
 

@@ -297,7 +297,7 @@ def _beside_clicks(path: str, sample: LogSample, column: str) -> LabelGuess | No
     clicks = guess_label(dataclasses.replace(sample, columns=others))
     if clicks is None:
         raise InputError(
-            f"{path}: --label {column}: numbers, which a model predicts beside clicks, and none of "
+            f"{path}: --label {column}: numbers, which a model predicts in addition to clicks, and none of "
             f"{excerpt(', '.join(others))} looks like a label of clicks; add a column of 0 and 1 to the log, or write "
             f"data.labels by hand, such as {{ctr: {{column: {column}, threshold: 1}}}}"
         )

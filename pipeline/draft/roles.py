@@ -230,7 +230,7 @@ def _row_id(name: str, values: Sequence[str]) -> str:
     if not _ROW_ID.fullmatch(name):
         return ""
     if different == len(present):
-        return f"another value in each row ({different:,} different values), so that nothing repeats: left out"
+        return f"another value in each row ({different:,} different values), nothing repeats: left out"
     if different > _ID_SHARE * len(present):
         return f"an id of the row or its request ({different:,} different values), as it hardly repeats: left out"
     return ""
@@ -245,7 +245,7 @@ def _outcome(name: str, values: Sequence[str]) -> str:
         return ""
     return (
         f"a number that follows the click, by its name: left out, as no request has it; --label {name} drafts a model "
-        "that predicts it beside the clicks"
+        "that predicts it in addition to the clicks"
     )
 
 

@@ -28,7 +28,7 @@ from ctrpipe.pipeline.report.verdict import verdict
 from ctrpipe.serving.layout import run_of
 
 PLOTS, EXPLANATION, EXPLANATION_PLOTS = "plots.json", "explanation.json", "explanation_plots.json"
-MEASURED = "measured.json"  # the numbers of the page beside metrics.json
+MEASURED = "measured.json"  # the numbers of the page that are not in metrics.json
 SECTIONS = "sections.json"  # of hooks, as HTML
 FOLDER = pathlib.Path(__file__).parent
 TRAINING = "Training: "  # prefix of the titles of training charts

@@ -110,7 +110,7 @@ class LinearRows:
 
     @property
     def is_small(self) -> bool:
-        """Whether the rows stay in memory, so that cross-validation costs little."""
+        """Whether the rows stay in memory, which makes cross-validation cheap."""
         return self._kept is not None
 
     def blocks(self) -> Iterator[_Block]:

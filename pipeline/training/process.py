@@ -21,7 +21,7 @@ from ctrpipe.pipeline.training.cluster import Cluster, read_cluster
 
 Report = Callable[[dict[str, Any]], None]
 MISTAKE = "mistake"  # key: the message of an InputError
-NOT_FINITE = "not_finite"  # key, beside MISTAKE: the arguments of a NotFiniteError
+NOT_FINITE = "not_finite"  # key, next to MISTAKE: the arguments of a NotFiniteError
 JOINED = "joined"  # key: the name of the trained model, written when all workers are connected
 ENDED = "ended"  # key: true, written when training is done and only disconnecting from the other workers is left
 LOST = 3  # exit code of a subprocess that lost another worker

@@ -293,7 +293,7 @@ def test_a_name_that_is_no_task_is_made_one(tmp_path):
 
 def test_a_number_without_clicks_beside_it_and_a_list_are_one_line(tmp_path):
     log = as_parquet(tmp_path, [{"site": row["site"], "watch_time": row["watch_time"]} for row in rows()])
-    with pytest.raises(InputError, match="--label watch_time: numbers, which a model predicts beside clicks, and none"):
+    with pytest.raises(InputError, match="--label watch_time: numbers, which a model predicts in addition to clicks"):
         draft([log], label="watch_time")
     with pytest.raises(InputError, match="--label tags: .* are not values of a label"):
         draft([as_parquet(tmp_path, rows())], label="tags")

@@ -117,7 +117,7 @@ def test_texts_that_do_not_repeat_but_have_parts_that_do_are_told(tmp_path, valu
     log = {"site": RANDOM.choice(["a", "b"], rows), "text": [value.format(1000 + row) for row in range(rows)]}
     _, unsure = drafted(tmp_path, {**log, "click": RANDOM.integers(0, 2, rows)})
     [line] = [line for line in unsure if line.startswith("text:")]
-    assert "so that nothing repeats: left out" in line and (advice in line if advice else line.endswith("left out."))
+    assert "nothing repeats: left out" in line and (advice in line if advice else line.endswith("left out."))
 
 
 @pytest.mark.parametrize(
