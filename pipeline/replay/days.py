@@ -56,7 +56,7 @@ def find_days(patterns: Sequence[str]) -> list[Day]:
     dates = [_date_of(day.name) for day in days]
     for (first, one), (second, other) in itertools.pairwise(zip(days, dates, strict=True)):
         if first.name == second.name:
-            raise InputError(f"--data: {first.name} comes twice; name each day once")
+            raise InputError(f"--data: {first.name} appears twice; name each day once")
         if one and other and (other - one).days != 1:
             raise InputError(f"--data: after {first.name} comes {second.name}; give every day, each once")
     return days

@@ -139,7 +139,7 @@ def _distribution(key: str, values: Values, base: RunConfig, path: pathlib.Path)
     if not isinstance(values, SearchRange):
         labels = [_label(value) for value in values]
         if len(set(map(repr, labels))) < len(labels):
-            raise InputError(f"{path}: search: {key}: a value comes twice; remove one of them")
+            raise InputError(f"{path}: search: {key}: a value appears twice; remove one of them")
         return CategoricalDistribution(labels)
     low, high = values.ends
     present = own_value(base, key)

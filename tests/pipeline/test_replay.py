@@ -177,7 +177,7 @@ def test_days_are_folders_or_files_in_order_and_one_that_lacks_is_said(days, tmp
     ):
         with pytest.raises(InputError, match=message):
             find_days([str(tmp_path / pattern)])
-    with pytest.raises(InputError, match="day=2026-01-01 comes twice"):
+    with pytest.raises(InputError, match="day=2026-01-01 appears twice"):
         find_days([str(tmp_path / "logs" / NAMES[0])] * 2)
     (tmp_path / "logs" / "day=2026-01-06").mkdir()
     with pytest.raises(InputError, match="the folder of day=2026-01-06 holds no file"):
