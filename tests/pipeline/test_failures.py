@@ -104,7 +104,7 @@ def test_a_run_that_may_write_no_file_so_large(tmp_path):
     assert call("generate", "--rows", 1000, "--output", tmp_path / "log.tsv")[0] == 0
     arguments = ["run", "config.yaml", "--data", "log.tsv", "--output", "out"]
     ended = limited(arguments, resource.RLIMIT_FSIZE, 150_000, tmp_path)
-    one_line(ended.returncode, ended.stderr, "tfx/metadata.sqlite in the output folder, cannot be written; has the")
+    one_line(ended.returncode, ended.stderr, "tfx/metadata.sqlite in the output folder, cannot be written; is the")
     assert not (tmp_path / "out" / "models").exists()
 
 

@@ -151,7 +151,7 @@ def test_too_few_days_are_one_line(days):
 def test_a_log_that_a_run_makes_first_is_one_line(days):
     parts = {"format": "parquet", "labels": {"ctr": "label"}}
     late = {**SMALL, "data": {**parts, "label_delay": {"time": "at", "delay": "3d"}}}
-    with pytest.raises(InputError, match="^data.label_delay: .* by `ctrpipe prepare labels`, and leave"):
+    with pytest.raises(InputError, match="^data.label_delay: .* with `ctrpipe prepare labels`, and leave"):
         plan_of(days, config=check_config(late, (), "small.yaml"))
     parts["split"] = {"by": "time", "column": "part", "validation_from": "1", "test_from": "2"}
     features = [{"kind": "categorical", "columns": ["user", "item"]}]
@@ -161,7 +161,7 @@ def test_a_log_that_a_run_makes_first_is_one_line(days):
         "features": features,
         "events": {"columns": ["user", "item", "time"], "negatives": 4},
     }
-    with pytest.raises(InputError, match="^events: .* by `ctrpipe prepare history`, and leave events out"):
+    with pytest.raises(InputError, match="^events: .* with `ctrpipe prepare history`, and leave events out"):
         plan_of(days, config=check_config(events, (), "small.yaml"))
 
 

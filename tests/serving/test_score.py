@@ -401,7 +401,7 @@ def test_two_scorings_at_once_need_two_folders(models, tmp_path):
     (tmp_path / "log.tsv").write_text(text())
     with (
         score_folder.ScoringFolder(tmp_path / "out").opened(),
-        pytest.raises(InputError, match="another scoring is at work"),
+        pytest.raises(InputError, match="another scoring is running"),
     ):
         score(models / "tsv", [str(tmp_path / "log.tsv")], tmp_path / "out")
 

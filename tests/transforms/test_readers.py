@@ -75,7 +75,7 @@ def test_a_pipe_is_no_log_and_says_what_to_do(tmp_path):
     for name in ("absent", "link"):
         (tmp_path / "link").unlink(missing_ok=True)
         (tmp_path / "link").symlink_to(name)
-        with pytest.raises(InputError, match=f"link: no such file; it is a link to {name}, which is not there$"):
+        with pytest.raises(InputError, match=f"link: no such file; it is a link to {name}, which does not exist$"):
             find_files([str(tmp_path / "link")])
 
 

@@ -170,7 +170,7 @@ def test_ctrl_c_is_one_line_and_the_study_goes_on(log, tmp_path, monkeypatch):
     code, output = tune(tmp_path, log, "--trials", 2)
     assert code == 130 and output.endswith("interrupted; repeat the command to continue from here\n")
     code, output = tune(tmp_path, log, "--trials", 2)
-    assert code == 0 and "1 trials are already done, 1 interrupted go on" in output
+    assert code == 0 and "1 trials are already done, 1 interrupted trials resume" in output
     assert calls[1][0] == calls[2][0]  # the interrupted point
 
 
