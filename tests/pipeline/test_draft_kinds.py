@@ -141,7 +141,7 @@ def test_a_list_of_objects_is_left_out_and_costs_no_row(tmp_path):
     deep = [{"price": 1, "of": {"shop": "a"}}]
     log = as_jsonl(tmp_path, rows(topics=lambda number, random: [deep, deep]))
     values, _, unsure = drafted(log)
-    assert "topics is left out: it has no single value a row." in unsure and not feature_of(values, "topics")
+    assert "topics is left out: it does not have a single value per row." in unsure and not feature_of(values, "topics")
     assert read_sample(log).rows == ROWS
 
 
@@ -293,7 +293,7 @@ def test_a_name_that_is_no_task_is_made_one(tmp_path):
 
 def test_a_number_without_clicks_beside_it_and_a_list_are_one_line(tmp_path):
     log = as_parquet(tmp_path, [{"site": row["site"], "watch_time": row["watch_time"]} for row in rows()])
-    with pytest.raises(InputError, match="--label watch_time: numbers, which a model predicts beside clicks, and none"):
+    with pytest.raises(InputError, match="--label watch_time: numbers, which a model predicts in addition to clicks"):
         draft([log], label="watch_time")
     with pytest.raises(InputError, match="--label tags: .* are not values of a label"):
         draft([as_parquet(tmp_path, rows())], label="tags")
