@@ -126,6 +126,16 @@ def test_times_with_and_without_a_zone_in_one_column_are_named():
     assert found.text.startswith("500 of its times have no zone and 1,500 have one")
 
 
+@pytest.mark.parametrize(("form", "told"), [("%y%m%d%H%M", True), ("%y%m%d%H%M%S", True), ("%Y%m%d%H%M", False)])
+def test_times_of_a_short_year_that_are_read_as_epochs_are_named(form: str, told: bool):
+    written = [(moment - np.timedelta64(12 * 365, "D")).item().strftime(form).encode() for moment in SHOWN]
+    columns = {"price": pa.array(PRICE, pa.float32()), "shown": texts(SHOWN)}
+    found = list(strange_times(spec_of(), divided(**columns, other=pa.array(written, pa.binary()))))
+    assert [f"set its format to '{form}'" in each.text for each in found] == [True] * told
+    seconds = pa.array([str(1_400_000_000 + 4_000 * row).encode() for row in range(ROWS)], pa.binary())
+    assert not list(strange_times(spec_of(), divided(**columns, other=seconds)))
+
+
 @pytest.mark.parametrize(("agreeing", "told"), [(1.0, True), (0.6, False)])
 def test_rows_of_a_session_that_a_split_parts_are_named_where_they_share_their_label(agreeing: float, told: bool):
     """Each session has three rows, which chance puts into the splits."""

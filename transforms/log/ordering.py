@@ -26,7 +26,7 @@ NUMBER = f"^{NUMBER_PATTERN}$"
 _WHOLE = r"^([+-]?\d{1,18}|\d{19})$"  # fits an int64, or is 19 digits that _whole_numbers checks
 _MOMENT = (
     r"^(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)"
-    r"(?:[Tt ](?P<hour>[01]\d|2[0-3]):(?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d|60)(?:[.,](?P<fraction>\d{1,9}))?)?"
+    r"(?:[Tt ](?P<hour>[01]\d|2[0-3]):(?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d|60)(?:[.,](?P<fraction>\d+))?)?"
     r" ?(?:[Zz]|UTC|(?P<sign>[+-])(?P<zone_hours>\d\d):?(?P<zone_minutes>[0-5]\d)?)?)?$"
 )
 _SECOND = 1_000_000  # moments are counted in microseconds
@@ -184,6 +184,14 @@ def kinds_of(values: pa.Array) -> list[Kind]:
     _, epochs = _epochs(values, numbers)
     kinds: list[tuple[np.ndarray, Kind]] = [(epochs, "epoch"), (numbers, "number"), (moments, "moment")]
     return [next((kind for holds, kind in kinds if holds[row]), "text") for row in range(len(values))]
+
+
+def usual_kind(values: pa.Array) -> tuple[Kind, int]:
+    """Returns the kind that most values have, binary `[N]` without nulls, and the row of the first value of it."""
+    kinds = kinds_of(values)
+    every: tuple[Kind, ...] = ("number", "epoch", "moment", "text")
+    kind = max(every, key=kinds.count)
+    return kind, kinds.index(kind)
 
 
 def is_after(first: str, second: str, kind: Literal["auto", "number", "time", "text"], time_format: str) -> bool:

@@ -1,5 +1,5 @@
-"""Finds columns of times that differ from the rows' own times, such as birthdays and later events, or that mix
-zones.
+"""Finds columns of times that differ from the rows' own times, such as birthdays and later events, that mix zones, or
+that have another meaning than the one that is read.
 """
 
 from collections.abc import Iterator, Mapping
@@ -7,13 +7,17 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ctrpipe.transforms.log.column_values import plain_chunks
 from ctrpipe.transforms.log.epochs import seconds_of_column
+from ctrpipe.transforms.log.kinds.guess import ColumnSample
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.suspects import LEAST_IDS, Suspect
+from ctrpipe.transforms.log.time_formats import of_digits
 from ctrpipe.transforms.log.zones import Zones
 
+LEAST_SHORT_YEARS = 20  # different times of ten or twelve digits
 LEAST_LATER = 0.2  # of the rows, whose time in a column is after their own
 _EXPECTED = 14.0  # rows that chance would bring beyond the end of the log: none is once in a million
 _SORTED = 0.99  # of the steps from row to row that do not go back, of the rows' own times
@@ -38,6 +42,8 @@ def strange_times(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspe
     }
     own = _own(spec, times)
     for name in times:
+        if text := _short_years(spec, name, [rows[split][name] for split in splits]):
+            yield Suspect(name, "all", text)
         zones = Zones()
         for split in splits:
             zones.add(plain_chunks(rows[split][name]))
@@ -66,6 +72,22 @@ def strange_times(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspe
                 f"{later:.0%} of its times are after {own}, the row's own, and none is after the last of the log, as "
                 "of a user's last event in the whole log: it is not known when the row is shown",
             )
+
+
+def _short_years(spec: LogSpec, name: str, parts: list[pa.ChunkedArray]) -> str:
+    """Returns a warning if `auto` reads times such as 1402242334, which seem to begin with a year of two digits, as
+    epochs; "" if not.
+    """
+    if spec.time_formats[name] != "auto":
+        return ""
+    words = {word for part in parts for word in pc.unique(plain_chunks(part)).drop_null().to_pylist()}
+    texts = sorted(word.decode("utf-8", "replace") for word in words)
+    if len(texts) < LEAST_SHORT_YEARS or (found := of_digits(ColumnSample(name, texts)) or ["auto"])[0] == "auto":
+        return ""
+    return (
+        f"its times of {len(texts[0])} digits, as {texts[0]}, are read as epochs, and all of them are times as "
+        f"{found[0]} too: set its format to '{found[0]}', or to {found[1]}"
+    )
 
 
 def _own(spec: LogSpec, times: Mapping[str, list[Seconds]]) -> str | None:
