@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from ctrpipe.transforms.log.changed_values import changed_values
 from ctrpipe.transforms.log.shared_labels import shared_labels
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.strange_times import strange_times
@@ -68,6 +69,61 @@ def test_of_splits_that_are_not_in_order_the_training_rows_are_looked_at() -> No
 )
 def test_numbers_that_grow_or_go_up_and_down_are_not_named(numbers: np.ndarray) -> None:
     assert units(numbers) == []
+
+
+# Values --------------------------------------------------------------------------------------------------------------
+
+
+def new_values(values: np.ndarray, **split) -> list[tuple[str, str]]:
+    spec = LogSpec.model_validate(
+        {
+            "data": {"format": "parquet", "labels": {"ctr": "click"}, "split": {"by": "order", **split}},
+            "features": [{"kind": "categorical", "columns": ["shop"]}],
+        }
+    )
+    rows = divided(shop=pa.array([str(value).encode() for value in values], pa.binary()))
+    return [(found.split, found.text) for found in changed_values(spec, rows)]
+
+
+CODES = RANDOM.integers(1, 9, ROWS)
+WORDS = np.array([f"shop {code}" for code in CODES])
+PLACES = np.arange(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "first"),
+    [
+        (CODES.astype(str), WORDS, 0.8),  # codes that become words in the test rows
+        (CODES.astype(str), WORDS, 0.75),  # in half of the validation rows and all test rows
+        (WORDS, CODES.astype(str), 0.7),
+        (WORDS, np.char.upper(WORDS), 0.85),
+        (CODES.astype(str), np.char.zfill(CODES.astype(str), 3), 0.8),
+        (CODES.astype(str), np.char.add(CODES.astype(str), ".0"), 0.8),
+    ],
+)
+def test_values_that_are_written_in_another_way_later_are_named(before, after, first: float) -> None:
+    found = new_values(np.where(PLACES < first * ROWS, before, after))
+    assert [split for split, _ in found] == (["validation", "test"] if first < 0.8 else ["test"])
+    assert "used to return: did the column's values change?" in found[0][1]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        CODES,
+        WORDS,
+        PLACES // 20,  # sessions: new ones at any time
+        np.where(PLACES < 0.92 * ROWS, CODES, PLACES // 20),  # a few new values
+        RANDOM.zipf(1.3, ROWS),
+        np.where(PLACES < 0.8 * ROWS, CODES, 99),  # constant, which has a line of its own
+    ],
+)
+def test_values_that_are_new_at_any_time_or_few_are_not_named(values) -> None:
+    assert not new_values(values)
+
+
+def test_groups_of_one_split_have_new_values_by_chance() -> None:
+    assert not new_values(np.where(PLACES < 0.8 * ROWS, CODES, -CODES), by="group", column="shop")
 
 
 # Times ---------------------------------------------------------------------------------------------------------------
