@@ -13,7 +13,7 @@ from ctrpipe.transforms.log.units import changed_units
 
 
 def of_all_splits(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspect]:
-    """Yields the findings about labels, constant columns, new values, units, times and groups of rows.
+    """Yields the findings about labels, constant columns, changed values, units, times and groups of rows.
 
     Args:
         spec: The description of the log.
