@@ -10,9 +10,8 @@ import pyarrow as pa
 from ctrpipe.pipeline.draft.groups import group_of
 from ctrpipe.pipeline.draft.other_times import OTHER_TIME
 from ctrpipe.transforms.log.kinds.guess import Guess
-from ctrpipe.transforms.log.ordering import Ordering, usual_kind
+from ctrpipe.transforms.log.ordering import moments_of
 from ctrpipe.transforms.log.sample import LogSample
-from ctrpipe.transforms.log.words import USUAL_MISSING
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,13 +79,9 @@ def _time_format(guess: Guess) -> str:
 
 def _time_keys(values: Sequence[str], time_format: str) -> list[float]:
     """Returns comparable numbers for the times of a column, in the order of the rows, without the unreadable ones."""
-    words = pa.array([value.encode() for value in values if value not in USUAL_MISSING and value], pa.binary())
-    if not len(words):
-        return []
-    kind = usual_kind(words)[0] if time_format == "auto" else "moment"
-    compared = Ordering("moment" if kind == "text" else kind, time_format).compare(words)
-    keys: list[float] = np.asarray(compared.keys)[compared.faults == 0].tolist()
-    return keys
+    keys = moments_of(pa.array([value.encode() for value in values], pa.binary()), time_format)
+    known: list[float] = keys[~np.isnan(keys)].tolist()
+    return known
 
 
 def _by_time(column: str, why: str, time_format: str = "auto") -> Division:

@@ -261,3 +261,29 @@ def test_a_log_that_is_not_in_the_order_of_its_times_is_split_by_them(tmp_path, 
         by_kind[name] = yaml.safe_load(text)["data"]["split"]
     assert by_kind["sorted"] == {"by": "order"}
     assert (by_kind["shuffled"]["by"], by_kind["shuffled"]["column"]) == ("time", "shown_at")
+
+
+@pytest.mark.parametrize(
+    ("name", "apart", "comment"),
+    [
+        ("click_time", lambda row: 3 + row % 50, "of what follows the click, by its name: left out"),
+        ("orderedAt", lambda row: 3 + row % 50, "of what follows the click, by its name: left out"),
+        ("seen", lambda row: 5 if row % 4 == 0 else 0, "its values alone give the label away"),
+        ("departure", lambda row: 86_400 + row % 9 * 3_600, "are they known when the row is shown?"),
+        ("click_time", lambda row: -3_600, ""),  # of the click before
+    ],
+)
+def test_a_time_after_the_row_own_is_left_out_or_asked_about(tmp_path, name, apart, comment):
+    start = datetime.datetime(2026, 5, 1)
+    lines = [
+        f"{start + datetime.timedelta(seconds=97 * row)},{start + datetime.timedelta(seconds=97 * row + apart(row))},"
+        f"shop{row % 7},{row % 4 == 0:d}"
+        for row in range(300)
+    ]
+    (tmp_path / "log.csv").write_text("\n".join([f"impression_time,{name},shop,click", *lines]) + "\n")
+    text, unsure = draft([str(tmp_path / "log.csv")])
+    features = [column for feature in yaml.safe_load(text)["features"] for column in feature["columns"]]
+    assert (name not in features) == (comment.endswith("left out") or "alone" in comment)
+    told = [line for line in unsure if line.startswith(f"{name}: ")]
+    assert [comment in line for line in told] == [True] * bool(comment)
+    assert "impression_time" in features

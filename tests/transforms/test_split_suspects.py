@@ -172,6 +172,21 @@ def test_times_before_and_planned_times_are_not_named(other: np.ndarray) -> None
     assert not list(strange_times(spec_of(), swapped))
 
 
+@pytest.mark.parametrize(
+    ("apart", "text"),
+    [
+        (np.where(PLACES % 5 == 0, RANDOM.integers(2, 40, ROWS), 0), "its values alone give the label away"),
+        (np.where(PLACES % 5 == 0, RANDOM.integers(2, 40, ROWS), 1800), "its values alone give the label away"),
+        (RANDOM.integers(0, 40, ROWS), ""),
+    ],
+)
+def test_a_time_that_waits_for_the_click_is_named(apart: np.ndarray, text: str) -> None:
+    """Every fifth row has a click; without one the time is the row's own, or the end of a session."""
+    rows = divided(price=pa.array(PRICE, pa.float32()), shown=texts(SHOWN), other=texts(SHOWN + apart))
+    found = list(strange_times(spec_of(), rows))
+    assert [(each.column, text in each.text) for each in found] == [("other", True)] * bool(text)
+
+
 def test_times_with_and_without_a_zone_in_one_column_are_named():
     mixed = [f"{moment}{'+02:00' if row % 4 else ''}".encode() for row, moment in enumerate(SHOWN)]
     columns = {"price": pa.array(PRICE, pa.float32()), "shown": texts(SHOWN)}

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ctrpipe.transforms.log.epochs import epoch_seconds
+from ctrpipe.transforms.log.epochs import epoch_seconds, seconds_of_column
 from ctrpipe.transforms.log.times import NAMED_FORMATS, time_rules
-from ctrpipe.transforms.log.words import NUMBER_PATTERN
+from ctrpipe.transforms.log.words import NUMBER_PATTERN, USUAL_MISSING
 
 Kind = Literal["number", "epoch", "moment", "text"]
 Value: TypeAlias = int | float | bytes
@@ -192,6 +192,21 @@ def usual_kind(values: pa.Array) -> tuple[Kind, int]:
     every: tuple[Kind, ...] = ("number", "epoch", "moment", "text")
     kind = max(every, key=kinds.count)
     return kind, kinds.index(kind)
+
+
+def moments_of(values: pa.Array, time_format: str) -> np.ndarray:
+    """Returns a column's times in microseconds since 1970, float64 `[N]`; NaN for missing and unreadable ones.
+
+    Args:
+        values: The times, binary `[N]`.
+        time_format: A format of `times.time_rules`.
+    """
+    present = values.filter(pc.invert(_absent(values, tuple(word.encode() for word in USUAL_MISSING))))
+    kind = usual_kind(present)[0] if time_format == "auto" and len(present) else "moment"
+    if kind in ("number", "text"):  # such as 2026050113, whose digits are parts of a date
+        return np.asarray(seconds_of_column(values, time_format) * _SECOND)
+    compared = Ordering(kind, time_format).compare(values)
+    return np.where(compared.faults == 0, np.asarray(compared.keys, np.float64), np.nan)
 
 
 def is_after(first: str, second: str, kind: Literal["auto", "number", "time", "text"], time_format: str) -> bool:
