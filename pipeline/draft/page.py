@@ -21,7 +21,7 @@ from ctrpipe.pipeline.draft.columns import CLICK_TASK, LabelGuess, guess_column,
 from ctrpipe.pipeline.draft.division import Division, divided
 from ctrpipe.pipeline.draft.made_columns import MadeColumn
 from ctrpipe.pipeline.draft.numbered import numbered_vectors
-from ctrpipe.pipeline.draft.other_times import other_times
+from ctrpipe.pipeline.draft.other_times import other_times, times_after
 from ctrpipe.pipeline.draft.passing import passing_columns
 from ctrpipe.pipeline.draft.recipe import MOST_OF_TREES, LogSize, count_rows, recipe
 from ctrpipe.pipeline.draft.roles import Role, counted_label, may_be_weight, more_than, roles
@@ -143,7 +143,8 @@ def draft(
         for name, values in sample.columns.items()
         if name not in left_out
     }
-    guesses |= {name: guess for name, guess in other_times(sample.columns, guesses).items() if name not in kept}
+    for not_own in (other_times(sample.columns, guesses), times_after(sample.columns, guesses, clicks)):
+        guesses |= {name: guess for name, guess in not_own.items() if name not in kept}
     if not any(guess.settings for guess in guesses.values()):
         raise _no_columns(path, target.column)
     division = divided(sample, guesses, target.column, said.time, said.group, said.user)
