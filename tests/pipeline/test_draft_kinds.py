@@ -81,8 +81,9 @@ def test_lists_with_weights_and_lists_of_lists_are_drafted_in_every_format(tmp_p
     assert not feature_of(values, "tags") and not feature_of(values, "tag_weights")
     assert any(line.startswith("weighted_tags: tags with the weights in tag_weights") for line in unsure)
     nested = feature_of(values, "topics")
+    assert values["model"]["name"] == "lightgbm"
     assert nested == {
-        "columns": ["topics"],
+        **{"columns": ["seen", "topics"], "shared_with": ["item", None]},
         **{"kind": "sequence", "separator": "|", "max_length": 3, "within": ",", "values_per_item": {"topics": 3}},
     }
 
