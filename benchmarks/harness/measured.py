@@ -1,6 +1,6 @@
 """Runs a command and measures its time, and the CPU time and memory of the command and all its child processes.
 
-A run announces its stages on stderr, so that what it takes is also known by stage.
+A run announces its stages on stderr, so its time and memory are also reported by stage.
 """
 
 import contextlib

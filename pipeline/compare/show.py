@@ -38,14 +38,14 @@ def print_comparison(comparison: dict[str, Any]) -> None:
                 cells.append(_small(compared["p"]))
             table.add_row(*cells, end_section=name == comparison["models"][-1])
     terminal = console()
-    print_table(terminal, table)
+    print_table(terminal, table, keys=2)
     for line in _corrections(comparison):
         say(line)
     for name, by_metric in comparison["slices"][0]["differences"].items():
         for metric in judged(by_metric):
             say(verdict(f"{name}: {shown[metric]}", by_metric[metric], first))
     if comparison["further_tasks"]:
-        print_table(terminal, _table_of_tasks(comparison))
+        print_table(terminal, _table_of_tasks(comparison), keys=2)
         for line in _of_further_tasks(comparison):
             say(line)
 

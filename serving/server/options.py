@@ -162,7 +162,9 @@ class ServerOptions:
         None, "Text proto MonitoringConfig, which configures the Prometheus page."
     )
     tensorflow_session_parallelism: int = _flag(0, "Threads within and between operations; 0 = automatic.")
-    tensorflow_intra_op_parallelism: int = _flag(0, "Threads within an operation; 0 = automatic.")
+    tensorflow_intra_op_parallelism: int = _flag(
+        0, "Threads within an operation; 0 = automatic: one for click models, whose rows idle processors share."
+    )
     tensorflow_inter_op_parallelism: int = _flag(0, "Maximum number of concurrent operations; 0 = automatic.")
     tensorflow_session_config_file: Path | None = _flag(None, "Text proto tensorflow.ConfigProto.")
     per_process_gpu_memory_fraction: float = _flag(0.0, "Share of a GPU's memory; 0 = automatic.")

@@ -74,6 +74,15 @@ def test_the_commands_after_a_run_name_its_model_and_its_log(tmp_path, model):
     assert stored[2][1:] == ["explain", "s3://bucket/run", "--data", "log.csv"]
 
 
+def test_the_commands_after_a_run_name_a_test_file_where_the_split_names_the_files(tmp_path):
+    files = {"train": ["day_0"], "validation": ["day_1"], "test": ["day_2"]}
+    data = {**CONFIG["data"], "split": {"by": "files", "files": files}}
+    commands = after_push(config(data=data), [], tmp_path, tmp_path)
+    assert [command[command.index("--input") + 1] for command in commands if "--input" in command] == ["day_2"] * 2
+    commands = after_push(config(data=data), [], "s3://bucket/run", tmp_path)
+    assert commands[2][1:] == ["explain", "s3://bucket/run", "--data", "day_2"]
+
+
 def gate(metric: str, kind: str = "absolute", passed: bool = False) -> dict:
     return {"metric": metric, "kind": kind, "passed": passed}
 
