@@ -123,7 +123,7 @@ def run_plain(
             errors.seek(0)
             raise ProcessError(f"{name} failed ({code}). Its last words:\n{errors.read()[-LAST_WORDS:]}")
         lines = output.read().splitlines()
-    stages = seen.stages if seen.stages.keys() > {START} else {}
+    stages = seen.stages if seen.stages.keys() - {START} else {}
     return lines, Usage(seconds, sum(seen.ticks.values()) / TICKS, seen.peak_bytes, seen.processes, stages)
 
 

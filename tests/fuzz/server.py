@@ -77,7 +77,7 @@ class Server:
             return
         text = self._log.read_text(errors="replace")
         if not self.process.is_running() or self.process.status() == psutil.STATUS_ZOMBIE:
-            raise Broken(f"the server ended; its last words: {text[-2000:]}")
+            raise Broken(f"the server ended; its last lines: {text[-2000:]}")
         for word in _WORDS_OF_A_FAULT:
             if word in text:
                 at = text.index(word)
