@@ -26,7 +26,7 @@ _OTHER_KINDS = ("drift", "change", "slice", GATE)  # of gates that are no limit 
 def write_request(config: RunConfig, files: Sequence[str], output: pathlib.Path) -> None:
     """Writes the first good row of a run's log to OUTPUT/request.json, as the body of a predict request.
 
-    The model is pushed by then: a log that is no longer there, or no longer the same, costs the request alone.
+    The model is already pushed at this point. If the log has been removed or changed, only the request is not written.
 
     Args:
         config: The run's configuration, as `RunConfig.placed` returns it.
@@ -38,7 +38,7 @@ def write_request(config: RunConfig, files: Sequence[str], output: pathlib.Path)
         batches = (batch for path in files for batch in reader.read(path))
         rows = next((batch.rows for batch in batches if batch.rows.num_rows), None)
     except InputError as error:
-        announce(f"{error}; the run has read its rows before, and {REQUEST} is not written")
+        announce(f"{error}; the run is finished, but {REQUEST} is not written")
         (output / REQUEST).unlink(missing_ok=True)
         return
     if rows is not None:
@@ -80,7 +80,7 @@ def _some_rows(config: RunConfig, files: Sequence[str]) -> str:
 
 
 def _rows(place: pathlib.Path | str, config: RunConfig, files: Sequence[str]) -> list[str]:
-    """Returns the option for the rows to explain with. A run in a store does not know its own."""
+    """Returns the option that names the rows to explain. A run in a store does not know its own log."""
     return ["--data", _some_rows(config, files)] if is_url(place) else []
 
 
@@ -94,7 +94,7 @@ def lifted(gates: Sequence[Mapping[str, Any]], configured: Gates) -> list[str]:
 
     Args:
         gates: The rows of gates.json.
-        configured: The gates of the configuration: a setting leaves none without a limit.
+        configured: The gates of the configuration. A setting must not leave a gate without a limit.
     """
     settings = []
     failed = [gate for gate in gates if not gate["passed"]]
@@ -145,7 +145,7 @@ def _numbers_lifted(failed: Sequence[tuple[str, ...]], configured: Gates) -> lis
 def after_block(
     command: Sequence[str], config: RunConfig, place: pathlib.Path | str, folder: pathlib.Path
 ) -> list[list[str]]:
-    """Returns the commands that show why a gate blocked a model, and that push it all the same.
+    """Returns the commands that show why a gate blocked a model, and the command that pushes it anyway.
 
     Args:
         command: The arguments of the command that ran.

@@ -269,7 +269,7 @@ def test_values_that_occur_twice_at_times_are_not_called_another_one_in_each_row
     lines = [f"{number % 3 % 2},{max(number, 9)}x,a{number % 4}" for number in range(200)]
     (tmp_path / "log.csv").write_text("click,place,site\n" + "\n".join(lines) + "\n")
     [said] = draft([str(tmp_path / "log.csv")])[1]
-    assert said.startswith("place: hardly a value occurs twice (19") and said.endswith("left out.")
+    assert said.startswith("place: hardly any value occurs twice (19") and said.endswith("left out.")
 
 
 def test_articles_read_before_are_a_history_parted_by_spaces(tmp_path):

@@ -51,7 +51,7 @@ def test_a_log_that_is_gone_after_the_push_costs_the_request_alone(tmp_path, cap
     write_request(config(), [str(tmp_path / "log.csv")], tmp_path)
     assert not (tmp_path / REQUEST).exists()
     said = capsys.readouterr()
-    assert f"the run has read its rows before, and {REQUEST} is not written" in said.out + said.err
+    assert f"the run is finished, but {REQUEST} is not written" in said.out + said.err
 
 
 @pytest.mark.parametrize("model", ["lr", "mine:Own"])

@@ -380,3 +380,9 @@ def test_a_label_of_numbers_with_an_extreme_one_or_of_one_number_is_named() -> N
         rows = pa.table({"click": numbers(CLICK), "t": numbers(label), "x": numbers(RANDOM.random(ROWS))})
         texts_found = [each.text for each in suspects(spec, rows) if each.column == "t"]
         assert [said in text for text in texts_found] == [True] * bool(said)
+
+
+def test_times_before_1970_are_no_click_rates_and_raise_no_warning() -> None:
+    numbers_of_days = -86_400 * RANDOM.integers(1, 400, ROWS)
+    with np.errstate(over="raise"):
+        assert found(numbers(numbers_of_days), "numeric") == []
