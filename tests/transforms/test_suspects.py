@@ -344,3 +344,9 @@ def test_an_expression_without_numbers_is_named() -> None:
         rows = pa.table({"click": numbers(CLICK), "x": numbers(1 + FREE), "zero": numbers(zero)})
         texts_found = [each.text for each in suspects(spec, rows) if each.column == "e"]
         assert [text.startswith("x / zero has no finite number in 90%") for text in texts_found] == [True] * told
+
+
+def test_times_before_1970_are_no_click_rates_and_raise_no_warning() -> None:
+    numbers_of_days = -86_400 * RANDOM.integers(1, 400, ROWS)
+    with np.errstate(over="raise"):
+        assert found(numbers(numbers_of_days), "numeric") == []
