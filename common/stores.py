@@ -156,7 +156,7 @@ def check_scheme(text: str) -> str:
     if not is_url(text):
         named = ("s3", "gs", "abfs", "hdfs", "https", "file", *sorted(hooks.names("stores")))
         known = ", ".join(f"{name}://" for name in named)
-        raise InputError(f"{_shown(text)}: {match[1]}:// is no store that is known; use {known}, or a path")
+        raise InputError(f"{_shown(text)}: {match[1]}:// is not a known store; use {known}, or a path")
     _place(text)
     return text
 
@@ -431,7 +431,7 @@ def _of_package(fs: Any, scheme: str, bucket: str) -> Any:
         found = store(bucket)
     if not isinstance(found, fs.FileSystem):
         raise InputError(
-            f"the store {scheme} returned {type(found).__name__}, no file system; return one of pyarrow.fs, such as "
+            f"the store {scheme} returned {type(found).__name__}, not a file system; return one of pyarrow.fs, such as "
             "PyFileSystem(FSSpecHandler(...))"
         )
     return found
@@ -465,7 +465,7 @@ def _gs(fs: Any, emulator: str) -> Any:
 
 def _abfs(fs: Any, host: str, endpoint: str, account: str, key: str, sas: str) -> Any:
     if not hasattr(fs, "AzureFileSystem"):
-        raise StoreError("abfs://: this pyarrow has no Azure; pip install 'pyarrow>=20'")
+        raise StoreError("abfs://: this pyarrow does not support Azure; pip install 'pyarrow>=20'")
     name = host.partition(".")[0] or account
     if not name:
         raise StoreError(
@@ -539,8 +539,8 @@ class _Hadoop:
         """
         if self._process not in (0, os.getpid()):
             raise StoreError(
-                f"hdfs://{host}: this process is a fork of one that has read from Hadoop, and Java survives no fork; "
-                'start processes by multiprocessing\'s "spawn" or "forkserver"'
+                f"hdfs://{host}: this process is a fork of one that has read from Hadoop, and Java does not survive a "
+                'fork; start processes by multiprocessing\'s "spawn" or "forkserver"'
             )
         options = os.environ.get("LIBHDFS_OPTS", "")
         if "-Xrs" not in options.split():  # or Java ends the process at an interrupt
@@ -984,7 +984,7 @@ def objects_below(url: str, recursive: bool = True) -> Iterator[tuple[str, int |
     """
     place = _place(url)
     if place.scheme == "http":
-        raise StoreError(f"{_shown(url)}: a web server lists no files; name each file")
+        raise StoreError(f"{_shown(url)}: a web server cannot list files; name each file")
     fs = _library()
     # Of Google's folders pyarrow lists only those that are objects themselves.
     selector = fs.FileSelector(place.path, recursive=recursive or place.scheme == "gs")
@@ -1138,7 +1138,7 @@ def _asked_to_write(url: str, write: Callable[[], None]) -> None:
 def _write(url: str, piece: Callable[[], bytes], size: int, whole: bool = True) -> None:
     place = _place(url)
     if place.scheme == "http":
-        raise StoreError(f"{_shown(url)}: a web server is for reading; write to s3://, gs://, abfs:// or a path")
+        raise StoreError(f"{_shown(url)}: a web server is read-only; write to s3://, gs://, abfs:// or a path")
     client = _filesystem(place)
     folder, _, name = place.path.rpartition("/")
     if folder and (place.scheme == "hdfs" or place.scheme not in SCHEMES):

@@ -51,7 +51,7 @@ def real_data() -> pathlib.Path:
 
 @pytest.fixture(autouse=True)
 def _no_code_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forgets after a test whose hooks and models it called: those of `tests` are others' code from then on."""
+    """Forgets after a test which hooks and models it called, so those of `tests` count as others' code again."""
     monkeypatch.setattr(foreign, "_called", set())
 
 
@@ -90,7 +90,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 
 def _compute_at_once() -> None:
-    """Small functions cost TensorFlow more to optimise, and small operations to share between threads, than to run.
+    """Turns off optimisation and threads, which cost TensorFlow more than small functions and operations themselves.
 
     Both together are a quarter of the CPU time of a small training. Servers and what a command starts do both as ever;
     of the loader's sessions see quick_work.py.
@@ -103,7 +103,7 @@ def _compute_at_once() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keeps what was collected, before markers choose from it, for the test of what they choose.
+    """Keeps the collected tests, before markers select from them, for the test of this selection.
 
     Files with many slow tests come first: at the end of a run no worker is left alone with a long one.
     """
@@ -113,7 +113,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Spares the garbage collector what was imported: looking through it takes 0.4 s each time.
+    """Excludes imported objects from garbage collection, which takes 0.4 s each time.
 
     Of what tests make it looks through the newest 10,000 objects at a time; 700, Python's own, took 3% of all.
     """
@@ -124,5 +124,5 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def collected(request) -> list[pytest.Item]:
-    """Every test that was collected, also those that this run's markers leave out."""
+    """All collected tests, including those that this run's markers leave out."""
     return request.config.stash[_COLLECTED]

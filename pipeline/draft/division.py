@@ -59,21 +59,21 @@ def divided(
     found = group_of(sample, label)
     column = _one_line(found.column) if found else ""
     if _runs(sample.columns[label]) <= 3:
-        why = "by chance, as the log seems to be sorted by the label"
+        why = "at random, because the log seems to be sorted by the label"
         if found:
             return Division(_of_group(found.column), f"{why}; the rows of one {column} are in one split", found.column)
         return Division({"by": "hash"}, why)
     if found and found.is_scattered:
         why = f"the rows of one {column} are all over the log, and in one split here: a test row would be known by them"
         return Division(_of_group(found.column), why, found.column)
-    why = "the log's last rows are the test rows; by: hash draws them by chance"
+    why = "the log's last rows are the test rows; by: hash draws them at random"
     if found:
         why += f", {{by: group, column: {column}}} those of new values of {column}"
     return Division({"by": "order"}, why)
 
 
 def _time_format(guess: Guess) -> str:
-    """Returns the format by which a split reads a column of kind time."""
+    """Returns the format with which a split reads a time column."""
     return str(guess.settings.get("format", "auto"))
 
 

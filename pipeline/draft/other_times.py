@@ -106,6 +106,4 @@ def _left_out(name: str, ends: tuple[float, float]) -> Guess:
     first, last = (int(np.datetime64(int(end), "s").astype("datetime64[Y]").astype(int)) + 1970 for end in ends)
     of_years = f"of {first}" if first == last else f"of {first} to {last}"
     told = f"dates {of_years}, which are not the rows' own: a model would read their hour and weekday alone"
-    return Guess(
-        {}, f"{told}, so that they are left out; write the age, such as days before the row, as a number", True
-    )
+    return Guess({}, f"{told}: left out; write the age, such as days before the row, as a number", True)

@@ -72,7 +72,7 @@ def _for_quality(metrics: Mapping[str, Any], history: Mapping[str, Any], config:
     if behind:
         texts.append(
             f"model.name {baseline['name']}, the baseline, whose AUC is {baseline['auc']:.4f} on the same rows, or "
-            "model.use_linear, which puts a linear part beside the deep one"
+            "model.use_linear, which adds a linear part to the deep one"
         )
     elif baseline is None and config.model.name != "lr":
         texts.append("evaluation.baseline {name: lr}: it shows what a logistic regression reaches on these rows")

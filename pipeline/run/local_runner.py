@@ -97,8 +97,8 @@ def _announcing(started: list[str], steps: tuple[int, int]) -> dict[type, type]:
     """Returns executor operators, by executable spec, that announce a node and append its name to `started`.
 
     Args:
-        started: The list.
-        steps: The number of nodes that are done, and of all nodes.
+        started: The list that receives the names.
+        steps: The number of finished nodes, and of all nodes.
     """
 
     def start(execution_info: Any) -> None:

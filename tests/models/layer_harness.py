@@ -1,4 +1,4 @@
-"""Checks for every layer: `check_layer` tests all but the values of its output."""
+"""Checks for every layer: `check_layer` tests everything except the values of its output."""
 
 import json
 import pathlib

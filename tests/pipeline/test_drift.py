@@ -280,16 +280,16 @@ def config(tmp_path) -> pathlib.Path:
 def test_the_command_says_with_its_exit_code_whether_there_is_a_breach(tmp_path, config):
     new, old = log(tmp_path / "new.tsv", 1), log(tmp_path / "old.tsv", 2)
     code, output = call("drift", config, "--data", new, "--against", old)
-    assert code == 0 and "0 of 4 columns are further away" in output and "BREACH" not in output
+    assert code == 0 and "0 of 4 columns exceed their limit" in output and "BREACH" not in output
     other = log(tmp_path / "other.tsv", 1, site=["[b]new[/b]"] * ROWS)
     arguments = ("drift", config, "--data", other, "--against", old, "--output", tmp_path / "out")
     code, output = call(*arguments)
-    assert code == BLOCKED and "BREACH" in output and "1 of 4 columns are further away" in output
+    assert code == BLOCKED and "BREACH" in output and "1 of 4 columns exceed their limit" in output
     written = json.loads((tmp_path / "out" / "drift.json").read_text())
     assert written["breached"] and written["comparisons"][0]["columns"][0]["column"] == "site"
     page = (tmp_path / "out" / "drift.html").read_text(encoding="utf-8")
     assert "[b]new[/b]</bdi> (100.00%, 0.00%)" in page and "breach" in page and page.count("<script") == 1
-    assert "1 of 4 columns moved further than they may and than chance explains: site." in page
+    assert "1 of 4 columns exceed their limit, beyond chance: site." in page
     assert 'aria-label="Distance between the logs"' in page
     code, output = call(*arguments, "--set", "monitoring.columns.site=1.0")
     assert code == 0

@@ -83,7 +83,7 @@ def suspects(spec: LogSpec, rows: pa.Table) -> Iterator[Suspect]:
                 break
         feature = spec.inputs[column]
         if (feature.is_single or feature.is_dense) and _numbers_rows(values):
-            text = f"another value in each of {len(values.codes):,} rows, as an id of the row: it teaches nothing"
+            text = f"another value in each of {len(values.codes):,} rows, like an id of the row: it teaches nothing"
             yield Suspect(column, "train", text)
         if feature.is_single and (text := _fractions(values)):
             yield Suspect(column, "train", text)
@@ -160,7 +160,7 @@ def late_ends(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspect]:
                 yield Suspect(
                     column,
                     split,
-                    f"0 in the last {count:,} of {table.num_rows:,} rows, which is no chance: their clicks may not "
+                    f"0 in the last {count:,} of {table.num_rows:,} rows, which is not chance: their clicks may not "
                     "have arrived yet; leave out rows that are younger than a click may be late",
                 )
 
@@ -249,8 +249,8 @@ def _heavy(weights: np.ndarray) -> str:
     if len(weights) < LEAST_IDS or largest <= MOST_WEIGHT * total:
         return ""
     return (
-        f"one of {len(weights):,} rows has {largest / total:.0%} of their weight, {largest:g}: it makes the model "
-        "alone; correct it, or cut the weights off"
+        f"one of {len(weights):,} rows has {largest / total:.0%} of their weight, {largest:g}: it dominates the "
+        "model; correct it, or cap the weights"
     )
 
 
