@@ -38,7 +38,7 @@ import time
 import urllib.parse
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import IO, Any, NamedTuple, Protocol, TypeVar, cast
 
 from ctrpipe.common import hooks
@@ -251,8 +251,13 @@ def _retry_seconds() -> float:
         raise StoreError(f"{RETRY_SECONDS}={text}: not a number of seconds; correct or unset it") from error
 
 
-def _asked(url: str, request: Callable[[], Result]) -> Result:
+def _asked(url: str, request: Callable[[], Result], is_short: bool = True) -> Result:
     """Returns the result of a request, which is repeated with growing pauses after a transient error.
+
+    Args:
+        url: The object.
+        request: Asks the store.
+        is_short: Whether a request that takes longer than _SILENT_SECONDS has failed.
 
     Raises:
         FileNotFoundError: there is no such object.
@@ -264,7 +269,7 @@ def _asked(url: str, request: Callable[[], Result]) -> Result:
         tries += 1
         try:
             with _HADOOP.quiet() if place.scheme == "hdfs" else contextlib.nullcontext():
-                answer = request()
+                answer = _in_time(place, request) if is_short else request()
         except (OSError, ValueError, _library_error()) as error:
             if place.scheme == "hdfs":
                 error = _HADOOP.explained(error)
@@ -279,6 +284,29 @@ def _asked(url: str, request: Callable[[], Result]) -> Result:
         else:
             _answered.add(_store(place))
             return answer
+
+
+def _in_time(place: _Place, call: Callable[[], Result]) -> Result:
+    """Returns the result of a call of pyarrow. Azure's, which has no timeout, runs in a thread that is left to itself
+    at the end of the time.
+
+    Raises:
+        OSError: Azure's call takes longer than _SILENT_SECONDS.
+    """
+    if place.scheme != "abfs":
+        return call()
+    answer: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name="azure", daemon=True).start()
+    if not wait([answer], _SILENT_SECONDS).done:
+        raise OSError(f"timed out: no answer in {_SILENT_SECONDS:g} s")
+    return answer.result()
 
 
 def _library_error() -> type[Exception]:
@@ -992,7 +1020,7 @@ def objects_below(url: str, recursive: bool = True) -> Iterator[tuple[str, int |
     beginning = len(place.path.rstrip("/")) + 1
     folders = set()
     try:
-        found = _asked(url, lambda: _filesystem(place).get_file_info(selector))
+        found = _asked(url, lambda: _filesystem(place).get_file_info(selector), is_short=False)
     except FileNotFoundError:
         check_bucket(url)
         return
@@ -1130,7 +1158,7 @@ def write_bytes(url: str, contents: bytes, whole: bool = True) -> None:
 def _asked_to_write(url: str, write: Callable[[], None]) -> None:
     """Writes with the retries of `_asked`. A not-found error while writing means that the bucket is missing."""
     try:
-        _asked(url, write)
+        _asked(url, write, is_short=False)
     except FileNotFoundError as error:
         raise StoreError(f"{url}: {_NO_SUCH_BUCKET}") from error
 
@@ -1145,15 +1173,31 @@ def _write(url: str, piece: Callable[[], bytes], size: int, whole: bool = True) 
         client.create_dir(folder)
     # Hadoop shows a file while it is written.
     path = f"{folder}/.{name}{_PART}" if place.scheme == "hdfs" and whole else place.path
-    # Otherwise pyarrow compresses what has a name such as log.csv.gz.
-    with client.open_output_stream(path, compression=None) as stream:
-        while data := piece():
-            stream.write(data)
-    [info] = client.get_file_info([path])
+    _save(place, client, path, piece)
+    [info] = _in_time(place, lambda: client.get_file_info([path]))
     if info.size != size:
         raise OSError(f"cut short: {info.size} of {size} bytes were written")
     if path != place.path:
         _rename(client, path, place.path)
+
+
+def _save(place: _Place, client: Any, path: str, piece: Callable[[], bytes]) -> None:
+    # Otherwise pyarrow compresses what has a name such as log.csv.gz.
+    opened = functools.partial(client.open_output_stream, path, compression=None)
+    if place.scheme != "abfs":
+        with opened() as stream:
+            while data := piece():
+                stream.write(data)
+        return
+    stream = _in_time(place, opened)
+    try:
+        while data := piece():
+            _in_time(place, functools.partial(stream.write, data))
+        _in_time(place, stream.close)
+    except OSError:
+        # The end of the object would write once more, and hold Python's lock until Azure answers.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(stream))
+        raise
 
 
 def _rename(client: Any, path: str, new_path: str) -> None:
@@ -1183,7 +1227,7 @@ def times_below(url: str) -> Iterator[tuple[str, float]]:
     place = _place(url)
     selector = _library().FileSelector(place.path)
     try:
-        found = _asked(url, lambda: _filesystem(place).get_file_info(selector))
+        found = _asked(url, lambda: _filesystem(place).get_file_info(selector), is_short=False)
     except FileNotFoundError:
         return
     for info in found:

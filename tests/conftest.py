@@ -16,6 +16,7 @@ import gc
 import pathlib
 import signal
 from collections.abc import Generator
+from typing import Any
 
 import pytest
 
@@ -67,6 +68,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     """
     gc.disable()
     if hasattr(session.config, "workerinput"):
+        _begin_apart(session.config, session.config.workerinput)
         import_tensorflow()
         with importing_tfx():
             import ctrpipe.pipeline.monitoring.statistics
@@ -89,6 +91,24 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         gc.enable()
 
 
+def _begin_apart(config: pytest.Config, worker: dict[str, Any]) -> None:
+    """Has each worker of a run of all tests begin with another folder.
+
+    In a new checkout the workers then find most files compiled by others: collecting takes three of them 40 s of a core
+    in place of 47.
+    """
+    if [ROOT / place for place in config.args] == [ROOT / "tests"]:
+        config.args = places_of(int(worker["workerid"].removeprefix("gw")), worker["workercount"])
+
+
+def places_of(worker: int, workers: int) -> list[str]:
+    """Returns the folders and files of all tests, from another one on for each worker."""
+    tests = ROOT / "tests"
+    names = sorted({file.relative_to(tests).parts[0] for file in tests.rglob("test_*.py")})
+    first = worker * len(names) // workers % len(names)
+    return [str(tests / name) for name in names[first:] + names[:first]]
+
+
 def _compute_at_once() -> None:
     """Turns off optimisation and threads, which cost TensorFlow more than small functions and operations themselves.
 
@@ -109,7 +129,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     config.stash[_COLLECTED] = list(items)
     slow = collections.Counter(item.path for item in items if item.get_closest_marker("slow"))
-    items.sort(key=lambda item: -slow[item.path])
+    items.sort(key=lambda item: (-slow[item.path], item.path))  # the order of all workers, whatever they begin with
 
 
 def pytest_collection_finish() -> None:

@@ -9,7 +9,7 @@ from ctrpipe.pipeline.training.convergence import ALL_DONE, COSINE_ENDED
 
 EARLY = 1 / 3  # of the evaluations: a best evaluation before this fraction is a sign of overfitting
 REGULARISE = (
-    "raise training.table_l2 (with another optimizer than adam model.embedding_l2) and model.dropout, or make "
+    "raise training.table_l2 (model.embedding_l2 with an optimizer other than adam) and model.dropout, or make "
     "model.hidden_units and model.embedding_dim smaller"
 )
 

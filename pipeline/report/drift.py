@@ -55,7 +55,7 @@ def print_attributions(compared: dict[str, Any]) -> None:
     print(f"Shares of the explanations of {compared['model']}:")
     table = rich.table.Table("column", f"{log['name']} log", f"{other['name']} log", "limit", "verdict")
     for column in columns[: max(breaches, SHOWN_COLUMNS)]:
-        numbers = (f"{column['share']:.2%}", f"{column['other']:.2%}", f"{column['threshold']:g}")
+        numbers = (f"{column[key]:.2%}" for key in ("share", "other", "threshold"))
         table.add_row(rich.markup.escape(column["column"]), *numbers, "BREACH" if column["breached"] else "ok")
     print_table(rich.console.Console(), table)
     rows = f"By {log['rows']:,} and {other['rows']:,} rows"

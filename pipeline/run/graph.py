@@ -36,6 +36,8 @@ from ctrpipe.pipeline.run.inputs import RunInputs
 from ctrpipe.transforms.log.described_files import write_states
 from ctrpipe.transforms.log.schema import raw_schema
 
+MODEL, BASELINE = "Trainer", "Trainer.baseline"  # the ids of the nodes that train
+
 
 def create_data_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
     """Returns the graph up to Transform, for training outside a graph. It shares its cache with `create_pipeline`."""
@@ -45,7 +47,7 @@ def create_data_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
 def create_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
     """Returns the graph of a run.
 
-    Node ids never change: `Trainer` is the model, `Trainer.baseline` the baseline.
+    Node ids never change: MODEL is the model, BASELINE the baseline.
 
     Raises:
         InputError: TFX's BulkInferrer does not run on the configured Beam runner.
@@ -56,10 +58,10 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
     drift = _drift_check(config, inputs, data) if compares else None
 
     # 2. The model, and the baseline to compare it with.
-    trainer = _trainer(config, inputs, data, config.model, is_baseline=False).with_id("Trainer")
+    trainer = _trainer(config, inputs, data, config.model, is_baseline=False).with_id(MODEL)
     baseline = None
     if named := config.evaluation.baseline:
-        baseline = _trainer(config, inputs, data, named, is_baseline=True).with_id("Trainer.baseline")
+        baseline = _trainer(config, inputs, data, named, is_baseline=True).with_id(BASELINE)
     several = config.evaluation.seeds > 1
     seeds = _seed_trainings(config, inputs, data, [trainer, baseline] if baseline else [trainer]) if several else None
 

@@ -109,7 +109,7 @@ def train_linear(job: TrainingJob, report: Report | None) -> TrainResult:
 
 
 def fit_linear(job: TrainingJob, report: Report | None) -> LinearFit:
-    """Trains a linear model, in this process and on one core. An interrupted training starts again.
+    """Trains a linear model, in this process. An interrupted training starts again.
 
     Args:
         job: The training job. If `training.table_l2` is set, it is the strength of the penalty, without a search.

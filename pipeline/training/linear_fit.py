@@ -9,11 +9,14 @@ depend on the seed. Dense features are scaled to mean 0 and standard deviation 1
 independent of their units.
 """
 
+import collections
 import dataclasses
 import functools
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
 import scipy.optimize
@@ -21,6 +24,7 @@ import scipy.sparse
 from scipy.special import expit, logit
 from threadpoolctl import threadpool_limits
 
+from ctrpipe.common.processes import cores
 from ctrpipe.common.progress import throttled_announce
 from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.models.base.feature_map import SLOT_WEIGHTS, WEIGHT, FeatureMap
@@ -41,8 +45,11 @@ FOLDS = 5  # of cross-validation
 _MIXER, _MIXED_BITS = np.uint64(0x9E3779B97F4A7C15), np.uint64(40)  # Fibonacci hashing of a row's number
 _BLOCK_ROWS = 1 << 16
 _MOST_BYTES = 1 << 30  # of rows in memory; with more, all rows are read again for each step
+_MOST_THREADS = 4  # each holds a gradient of all weights, and one thread adds them up
 _FEWEST_STEPS = 5  # before the remaining time is announced
 _LEAST_RATE = 1e-6  # as in CTRModel.start_at
+
+Result = TypeVar("Result")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,6 +124,24 @@ class LinearRows:
         """Yields the rows in the order of the log."""
         yield from self._read() if self._kept is None else self._kept
 
+    def _of_blocks(self, function: Callable[[_Block], Result]) -> Iterator[Result]:
+        """Yields the results of a function for all blocks, computed in several threads, in the order of the log.
+
+        Sums of the results do not depend on the number of threads.
+        """
+        number = min(cores(), _MOST_THREADS)
+        if number == 1 or self.count <= _BLOCK_ROWS:
+            yield from map(function, self.blocks())
+            return
+        with ThreadPoolExecutor(number, "linear") as threads:
+            waiting: collections.deque[Future[Result]] = collections.deque()
+            for block in self.blocks():
+                waiting.append(threads.submit(function, block))
+                if len(waiting) > number:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+
     def batches(self) -> Iterator[tuple[np.ndarray, Batch]]:
         """Yields all packed rows in the order of the log: the cross-validation fold of each row, and the batch."""
         for number, batch in enumerate(self._reader):
@@ -169,15 +194,21 @@ class LinearRows:
         def objective(scaled: np.ndarray) -> tuple[float, np.ndarray]:
             weights = unpacked(scaled)
             values = scaled * scale
-            loss, gradient = 0.5 * _dot(penalties, values**2), penalties * values
-            for block in self.blocks():
+
+            def of_block(block: _Block) -> tuple[float, Weights]:
                 known, labels = block.known(task, fold)
                 logits = weights.logits(block)
-                loss += _dot(known, np.logaddexp(0, logits) - labels * logits)
                 residuals = known * (expit(logits) - labels)
-                gradient[:ids] += block.ids.T @ residuals
-                gradient[ids:-1] += np.einsum("n,nd->d", residuals, block.dense)
-                gradient[-1] += residuals.sum()
+                by_dense = np.einsum("n,nd->d", residuals, block.dense)
+                slope = Weights(block.ids.T @ residuals, by_dense, float(residuals.sum()))
+                return _dot(known, np.logaddexp(0, logits) - labels * logits), slope
+
+            loss, gradient = 0.5 * _dot(penalties, values**2), penalties * values
+            for of_rows, slope in self._of_blocks(of_block):
+                loss += of_rows
+                gradient[:ids] += slope.ids
+                gradient[ids:-1] += slope.dense
+                gradient[-1] += slope.bias
             return loss / total, gradient * scale / total
 
         if start is None:
@@ -225,12 +256,15 @@ class LinearRows:
             task: The index of the task.
             fold, held_out: As in `_Block.known`.
         """
-        loss = total = 0.0
-        for block in self.blocks():
+
+        def of_block(block: _Block) -> tuple[float, float]:
             known, labels = block.known(task, fold, held_out)
             logits = weights.logits(block)
-            loss += _dot(known, np.logaddexp(0, logits) - labels * logits)
-            total += float(known.sum())
+            return _dot(known, np.logaddexp(0, logits) - labels * logits), float(known.sum())
+
+        loss = total = 0.0
+        for of_rows, weight in self._of_blocks(of_block):
+            loss, total = loss + of_rows, total + weight
         return loss, total
 
     def _sums(self, task: int, fold: int | None) -> tuple[float, float, np.ndarray, np.ndarray]:

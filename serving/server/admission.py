@@ -7,6 +7,7 @@ waits for its turn does not count as busy.
 import concurrent.futures
 import contextlib
 import dataclasses
+import math
 import os
 import threading
 import time
@@ -28,7 +29,9 @@ _MANY_STRINGS = 1 << 16
 # A request that takes more than this runs in pieces, each of which takes about so long or so much.
 _UNCUT_SECONDS, _UNCUT_BYTES = 0.5, 256 << 20
 _PIECE_SECONDS, _PIECE_BYTES = 0.1, 32 << 20
-_FEWEST_ROWS = 16
+# A matrix product computes rows in blocks of at most eight, and the rows that are left over by another kernel, which
+# rounds differently. Pieces of whole blocks give the same bits as all rows together, whatever else the server does.
+_ROW_BLOCK = 16
 # The shortest piece for another thread: to wake it takes a tenth of a millisecond. Threads end at about the same time
 # if each takes several pieces.
 _SHARED_PIECE_SECONDS, _PIECES_A_THREAD = 0.001, 4
@@ -171,6 +174,11 @@ class Reading(contextlib.AbstractContextManager["Reading"]):
             self._lane.leave()
 
 
+def _whole_blocks(rows: float) -> int:
+    """Returns the number of rows, rounded up to whole blocks."""
+    return math.ceil(rows / _ROW_BLOCK) * _ROW_BLOCK
+
+
 class Admission:
     """Limits the processors and the memory of all graph runs together. Thread-safe.
 
@@ -262,16 +270,16 @@ class Admission:
         is_long, piece = seconds > _LONG_SECONDS or strings > _MANY_STRINGS, None
         if (seconds > _UNCUT_SECONDS or size > _UNCUT_BYTES) and all(cost.in_pieces for cost in costs):
             pieces = max(seconds / _PIECE_SECONDS, size / _PIECE_BYTES)
-            piece = max(int(rows / pieces), _FEWEST_ROWS)
+            piece = _whole_blocks(rows / pieces)
             size = sum(cost.size(piece) for cost in costs)
         with self._budget.hold(size, seconds if is_long else 0.0):
             if is_long:
                 timeout_seconds = self._long.enter(timeout_seconds)
             may_share = self.shares_rows and piece is None and all(cost.in_pieces for cost in costs)
-            most = min(int(seconds / _SHARED_PIECE_SECONDS), rows) if may_share else 1  # pieces
+            most = min(int(seconds / _SHARED_PIECE_SECONDS), -(-rows // _ROW_BLOCK)) if may_share else 1  # pieces
             threads = self._take_threads(most)
             if threads > 1:
-                piece = -(-rows // min(most, threads * _PIECES_A_THREAD))
+                piece = _whole_blocks(rows / min(most, threads * _PIECES_A_THREAD))
             began = time.perf_counter()
             try:
                 yield Turn(timeout_seconds, piece, threads)

@@ -259,6 +259,8 @@ _BOOLEAN_ARGUMENT: dict[str, Any] = {"type": _boolean, "metavar": "BOOL"}
 
 
 def _path(text: str) -> Path | None:
+    if is_url(text):
+        raise argparse.ArgumentTypeError(f"{text}: the flag takes a path of this machine; copy it here")
     return local_path(text) if text else None
 
 

@@ -307,7 +307,7 @@ def test_a_model_shows_its_name_its_task_and_what_it_reads_without_being_loaded(
 @slow
 def test_a_model_refuses_what_it_cannot_read(run, tmp_path):
     with ctrpipe.load(run.model) as model:
-        with pytest.raises(ctrpipe.InputError, match="also reads age, film, seen, when, year; give each column"):
+        with pytest.raises(ctrpipe.InputError, match="also reads age, film, seen, when, year; give all columns"):
             model.predict({"user": ["u1"]})
         with pytest.raises(ctrpipe.InputError, match="column 'age': expected numbers"):
             model.predict({name: ["1"] for name in COLUMNS} | {"year": [1.0]})

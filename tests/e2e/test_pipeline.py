@@ -24,6 +24,8 @@ def done(tmp_path_factory) -> pathlib.Path:
     assert call("generate", "--rows", ROWS, "--output", folder / "log.tsv")[0] == 0
     code, output = call("run", folder / "config.yaml", "--data", folder / "log.tsv", "--output", folder / "out")
     assert code == 0, output
+    # TensorFlow keeps the memory of a training, which the baseline's would then have beside its own.
+    assert 0 < output.index("] Trainer.baseline ...") < output.index("] Trainer ...")
     [line] = [line for line in output.splitlines() if line.startswith("Time:")]
     assert all(f"{phase} " in line for phase in ("Trainer", "Trainer's export", "GatedEvaluator")), line
     commands = output.partition("Next:\n")[2].replace(" \\\n", "").splitlines()

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ from ctrpipe.pipeline.components.drift_check import DriftCheck, DriftGate, Drift
 from ctrpipe.pipeline.components.log_statistics_gen import LogStatisticsGen
 from ctrpipe.pipeline.config import Monitoring
 from ctrpipe.pipeline.monitoring.drift import compare_logs
+from ctrpipe.pipeline.report.drift import print_attributions
 from ctrpipe.transforms.log.described_files import describe_file, states_of, write_states
 from ctrpipe.transforms.log.files import FileState
 from ctrpipe.transforms.log.payload import PayloadWriter, payload_schema
@@ -436,3 +438,10 @@ def test_histories_that_became_shorter_are_found_though_their_items_are_the_same
     assert columns["seen (length)"]["breached"] and columns["seen (length)"]["measure"] == "jensen_shannon_divergence"
     alike, _ = compared_sequences(tmp_path)
     assert not any(column["breached"] for column in alike.values())
+
+
+def test_limits_of_shares_have_the_unit_of_the_shares(capsys):
+    column = {"column": "site", "share": 0.25, "other": 0.2, "threshold": 0.02, "breached": True}
+    sides = {"log": {"name": "new", "rows": 200}, "other": {"name": "previous", "rows": 100}}
+    print_attributions({**sides, "model": "runs/mine", "columns": [column]})
+    assert re.search(r"25\.00% +│ 20\.00% +│ 2\.00% +│ BREACH", capsys.readouterr().out)
