@@ -177,6 +177,8 @@ def test_ten_digits_are_epochs_where_one_of_them_is_no_time_of_a_short_year():
         (lambda day: f"{day.hour} hours ago", "times before an export"),
         (lambda day: f"{day.timestamp() / 86400 + 25569:.5f}", "days of a spreadsheet"),
         (lambda day: f"{day.timestamp() // 86400:.0f}", "days since 1970"),
+        (lambda day: f"{day.timestamp() // 3600:.0f}", "hours since 1970"),
+        (lambda day: f"{day.timestamp() // 60:.0f}", "minutes since 1970"),
         (lambda day: f"{day.timestamp() / 86400 + 2440587.5:.4f}", "Julian days"),
         (lambda day: f"{day.timestamp() * 1e6:.0f}", "microseconds since 1970"),
         (lambda day: f"{int(day.timestamp()) * 10**9}", "nanoseconds since 1970"),

@@ -70,6 +70,8 @@ _FORMS = (
     _Form(r"\d{5}(\.\d+)?", "days of a spreadsheet", _A_DAY, (36_526, 55_000)),  # 2000 to 2050
     _Form(r"\d{5}(\.0)?", "days since 1970", _A_DAY, (10_957, 23_000)),  # 2000 to 2032
     _Form(rf"([1-9]|[12]\d|3[01]){_OF_MONTH}\d\d", "days without their leading zero", "write it, as in 050126"),
+    _Form(r"\d{6}", "hours since 1970", "write milliseconds", (263_000, 552_000)),  # 2000 to 2032
+    _Form(r"\d{8}", "minutes since 1970", "write milliseconds", (15_780_000, 33_130_000)),
     _Form(r"\d{7}(\.\d+)?", "Julian days", _A_DAY, (2_451_544, 2_470_000)),  # 2000 to 2050
     _Form(r"[1-9]\d{14,15}", "microseconds since 1970", _SPLIT_READS, (9e14, 2e15)),
     _Form(r"[1-9]\d{17,18}", "nanoseconds since 1970", _SPLIT_READS, (9e17, 2e18)),
