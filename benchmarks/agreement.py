@@ -2,7 +2,7 @@
 
 Both sides start from the same seed and read the same batches. Without training only the forward pass can differ; after
 some steps the gradients and the optimizer can, too. A recent GPU rounds the factors of float32 products to TF32, as
-both backends allow by default; --exact forbids it, so that only the order of the sums is left.
+both backends allow by default. --exact forbids it; only the order of the sums then differs.
 """
 
 import contextlib

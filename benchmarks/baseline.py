@@ -5,13 +5,13 @@
 For each log `ctrpipe init` drafts a configuration. All sides get the same rows and columns: scikit-learn's one-hot
 logistic regression with its default strength, the same with the strength that the validation rows choose among
 STRENGTHS, the baseline that a run trains next to its model, and the drafted model with the drafted settings.
-scikit-learn's rows have the shares of a list's elements, and no texts. Besides the named logs, this command writes
-three: `bank` is like the bank marketing data, `numbers` has only numbers, and in `rare` one row of a thousand is a
-click. Of a log that `ctrpipe generate` wrote, the true probabilities are shown too: how well calibrated they are on
-its test rows is chance.
+scikit-learn's rows have the shares of a list's elements, and no texts. In addition to the named logs, this command
+writes three: `bank` is like the bank marketing data, `numbers` has only numbers, and in `rare` one row of a thousand
+is a click. For a log of `ctrpipe generate`, the true probabilities are shown too; their calibration on the test rows
+shows the size of chance.
 
-The difference of the AUC has its interval over other test rows, and the calibration has one for as many clicks. A bar
-is missed where the interval lies beyond it, or where scikit-learn's figure on the same rows is better by more than
+The interval of the difference in AUC covers other test rows, and the interval of the calibration covers as many clicks.
+A bar is missed if the interval lies beyond it, or if scikit-learn's figure on the same rows is better by more than
 LEVEL.
 """
 

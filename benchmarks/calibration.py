@@ -2,10 +2,10 @@
 
     python -m benchmarks.calibration [--trials 10] [--seed 1]
 
-Log-odds are drawn, and clicks from them. A model answers them with a known error: none, too sure, too high, or bent.
-Each trial draws new validation rows and fits each method twice: always used, without a least number of clicks per
-step, and as in a run, chosen on held-out folds. The log loss is the expected one over other rows, whose
-true rates are known: it has no noise of labels.
+Log-odds are drawn, and clicks from them. A model predicts them with a known error: none, overconfident, too high, or
+bent. Each trial draws new validation rows and fits each method twice: always used, without a minimum number of clicks
+per step, and as in a run, chosen on held-out folds. The log loss is the expectation over other rows with known true
+rates, so it has no noise of labels.
 """
 
 import dataclasses

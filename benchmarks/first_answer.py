@@ -2,18 +2,18 @@
 
     python -m benchmarks.first_answer [--log NAME=PATH ...] [--label NAME=COLUMN ...] [--written NAMES]
 
-Beside the named logs there are eight that this command writes: a shop's, ads at a click rate of .2%, one like the bank
+In addition to the named logs, this command writes eight: a shop, ads with a click rate of .2%, a log like the bank
 marketing data, 300 columns, ratings of films, impressions with histories, titles, and 2,000 rows. All sides have the
-same training, validation and test rows, those of the draft. The others read the log's raw columns:
+draft's training, validation and test rows. The other sides read the log's raw columns:
 
 - scikit-learn's logistic regression: categories, elements of lists and 32 bins of each number as one-hot columns, its
   strength chosen among STRENGTHS by the validation rows;
 - LightGBM with its defaults: numbers as they are, categories as its own categories, elements of lists as columns,
   early stopping on the validation rows.
 
-Of a written log the columns' kinds are known; of another one they are the draft's. A log whose answer is in the folder
-is not run again. A bar is missed where the interval of the difference over test rows lies below the better of the two,
-or where the interval of the calibration lies outside of CALIBRATED.
+The kinds of a written log's columns are known; for other logs the draft's kinds are used. A log whose answer is in the
+folder is not run again. A bar is missed if the interval of the difference over test rows lies below the better of the
+two, or if the interval of the calibration lies outside CALIBRATED.
 """
 
 import dataclasses

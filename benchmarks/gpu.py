@@ -5,7 +5,7 @@
     python -m benchmarks.gpu --render                 # prints the page of the results so far without measuring
 
 Each part is another benchmark in its own process. A part that fails or runs out of memory is listed with the reason,
-and the other parts go on. Results are kept: the same command resumes with the parts that are not measured yet.
+and the other parts continue. Results are kept: the same command resumes with the parts that are not measured yet.
 """
 
 import concurrent.futures

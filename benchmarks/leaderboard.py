@@ -1,17 +1,17 @@
-"""Trains many models with several seeds on one data set, and says which of them can be told from the best.
+"""Trains many models with several seeds on one data set, and tests which of them differ from the best.
 
     python -m benchmarks.leaderboard --set criteo_x4_001 --data FOLDER [--models lr,dcn_v2] [--seeds 5] [--trials 20]
     python -m benchmarks.leaderboard --set criteo_60k --data FOLDER [--rows 20000] [--with training.epochs=5]
     python -m benchmarks.leaderboard --set mine.yaml --data FOLDER
 
-A set names its files, the configurations of its models, and what is published of them (benchmarks/sets; the settings
-of BARS are in configs/bars). The files of a public set are known by their checksums, and the splits by the number of
-their rows; with --rows or --sample other rows are taken, and the page says so.
+A set names its files, the configurations of its models, and their published figures (benchmarks/sets; the settings of
+BARS are in configs/bars). Checksums identify the files of a public set, and numbers of rows its splits. With --rows or
+--sample the rows differ, and the page says so.
 
-Each training is a process of its own, and its result is kept in --folder: the same command goes on after an interrupt,
-and trains only what is missing after --models or --seeds were extended. A round trains all models with one seed, and
-each round writes the JSON to --output and the page beside it. With --trials each model is trained with the settings
-that `ctrpipe tune` finds for it in as many trials, an equal budget for all, in place of the configuration's.
+Each training runs in its own process, and its result is kept in --folder: the same command resumes after an interrupt,
+and trains only what is missing if --models or --seeds grow. A round trains all models with one seed. Each round writes
+the JSON to --output and the page next to it. With --trials each model is trained with the settings that `ctrpipe tune`
+finds in that many trials, an equal budget for all, instead of the configuration's settings.
 """
 
 import json

@@ -456,7 +456,7 @@ def no_padding(weights: Weights) -> None:
 
 
 def descending(weights: Weights) -> None:
-    """Changes weights such that a convolution's outputs decrease from field to field in every map.
+    """Changes weights so that a convolution's outputs decrease from field to field in every map.
 
     Then k-max pooling sorted by size and k-max pooling in field order give the same result.
     """

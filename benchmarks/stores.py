@@ -1,4 +1,4 @@
-"""Measures reading a log from an object store beside a disk: `python -m benchmarks.stores`."""
+"""Measures reading a log from an object store compared with a disk: `python -m benchmarks.stores`."""
 
 import contextlib
 import hashlib

@@ -1,21 +1,21 @@
-"""Measures the time from a raw log to a model of a given quality, everything counted, beside LightGBM and FuxiCTR.
+"""Measures the whole time from a raw log to a model of a given quality, compared with LightGBM and FuxiCTR.
 
     python -m benchmarks.time_to_quality [--rows 1000000] [--model dcn_v2] [--sides ctrpipe,drafted,lightgbm,fuxictr]
         [--seeds 1] [--target AUC] [--within 0.002] [--folder FOLDER] [--output FILE]
 
-The log is generated, in Criteo's layout, so the best possible AUC is known. Each side is a process, or several, that
-begins with the raw log; its wall time, its seconds of a core and the peak memory of all its processes are measured.
+The log is generated, in Criteo's layout, so the best possible AUC is known. Each side consists of one or more processes
+and starts from the raw log. Its wall time, CPU seconds and the peak memory of all its processes are measured.
 
-- ctrpipe: `ctrpipe run configs/criteo/MODEL.yaml`, from reading to the export and its check, then a server that is
-  started on the pushed version and answers one row.
-- drafted: the same with the configuration that `ctrpipe init` writes, which is counted.
+- ctrpipe: `ctrpipe run configs/criteo/MODEL.yaml`, from reading to the export and its check, then the start of a server
+  on the pushed version and its answer for one row.
+- drafted: the same with the configuration that `ctrpipe init` writes; the time of `init` counts.
 - lightgbm: reads the log, encodes it, trains to early stopping and predicts; it serves nothing.
 - fuxictr: FuxiCTR's preprocessing with its recipe for Criteo, and the training of the same model by its own classes,
-  with the schedule of its published settings. Its training reads ids that are prepared for it, and it serves nothing,
-  which both flatter it. Without its environment (`make peers`) the side is left out, in a line.
+  with the schedule of its published settings. Its training reads prepared ids, and it serves nothing; both flatter it.
+  Without its environment (`make peers`) the side is left out, and a line says so.
 
-A side reaches the quality if its mean test AUC is at least the target: FuxiCTR's mean AUC less --within, or without
-FuxiCTR that of the best side, or --target. Each side with each seed is kept in --folder: the command resumes.
+A side reaches the quality if its mean test AUC is at least the target: FuxiCTR's mean AUC minus --within, without
+FuxiCTR the best side's AUC, or --target. The result of each side and seed is kept in --folder: the command resumes.
 """
 
 import dataclasses
@@ -55,7 +55,7 @@ PUBLISHED |= {"dim": 10, "hidden": (400, 400, 400), "dropout": 0.1, "l2": 1e-5, 
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What a side with a seed took, and its probabilities for the test rows: the last ones of the log."""
+    """The cost of a side with a seed, and its probabilities for the test rows, the last rows of the log."""
 
     usage: Usage
     probabilities: np.ndarray
@@ -132,7 +132,7 @@ def _fuxictr(log: pathlib.Path, rows: int, model: str, seed: int, folder: pathli
 def measured_once(
     side: str, log: pathlib.Path, rows: int, model: str, seed: int, folder: pathlib.Path, labels: np.ndarray
 ) -> dict[str, Any]:
-    """Runs a side with a seed, or returns what it took before."""
+    """Runs a side with a seed, or returns its stored result."""
     kept = folder / f"{side}-{model}-{seed}.json"
     if not kept.exists():
         work = folder / f"{side}-{model}-{seed}"
@@ -157,7 +157,7 @@ def summary(runs: Mapping[str, list[dict[str, Any]]], within: float, target: flo
     """Returns the target, and for each side its means, whether it reaches the target, and the others' time over ours.
 
     Args:
-        runs: What each side took with each seed.
+        runs: The results of each side, one per seed.
         within: How far the target is below the AUC that it follows.
         target: The AUC to reach; None for FuxiCTR's mean less `within`, or without FuxiCTR the best side's.
     """

@@ -16,7 +16,7 @@ from ctrpipe.common.exit_codes import FAILED, MISTAKE
 from ctrpipe.common.extras import extra_of, install
 from ctrpipe.common.packages import PACKAGE
 
-KILLED = "a process of this command was killed, as the system does where memory runs out"
+KILLED = "a process of this command was killed, probably because memory ran out"
 _MORE_MEMORY = "close other programs, or give it more memory, or less to do at a time"
 _FULL = re.compile(
     r"No space left on device|Disk quota exceeded|database or disk is full|\d+ requested and \d+ written", re.IGNORECASE
@@ -64,7 +64,7 @@ def _explain_one(error: BaseException) -> str:
     if isinstance(error, MemoryError) or matches(_NO_MEMORY, errno.ENOMEM):
         return f"{where}memory has run out; {_MORE_MEMORY}"
     if matches(_NO_THREAD):
-        return f"the system starts no further thread; see ulimit -u and ulimit -v, or {_MORE_MEMORY}"
+        return f"the system cannot start another thread; see ulimit -u and ulimit -v, or {_MORE_MEMORY}"
     if isinstance(error, concurrent.futures.process.BrokenProcessPool):
         return f"{KILLED}; {_MORE_MEMORY}"
     if matches(_LOCKED):
@@ -74,7 +74,7 @@ def _explain_one(error: BaseException) -> str:
             "ML Metadata's database, tfx/metadata.sqlite in the output folder, is damaged; remove tfx/, and run again"
         )
     if matches(_IO):
-        return "ML Metadata's database, tfx/metadata.sqlite in the output folder, cannot be written; has the disk room?"
+        return "ML Metadata's database, tfx/metadata.sqlite in the output folder, cannot be written; is the disk full?"
     if matches(_READ_ONLY, errno.EROFS):
         return f"{where}the file system is read-only; choose another output folder"
     if isinstance(error, ModuleNotFoundError) and error.name and error.name.partition(".")[0] != PACKAGE:

@@ -258,9 +258,9 @@ def _fetch(url: str, path: pathlib.Path, expected: StoredFile) -> None:
                 digest.update(piece)
                 target.write(piece)
     except FileNotFoundError as error:
-        raise StoreError(f"{url}: named by the manifest beside it, and not there; push the folder again") from error
+        raise StoreError(f"{url}: missing, although the manifest names it; push the folder again") from error
     if digest.hexdigest() != expected.sha256:
-        raise StoreError(f"{url}: differs from the manifest beside it; push the folder again")
+        raise StoreError(f"{url}: differs from its manifest; push the folder again")
 
 
 # Where a command writes ----------------------------------------------------------------------------------------------
@@ -342,8 +342,8 @@ def _own_files(url: str, folder: pathlib.Path) -> set[str]:
     strangers = sorted(name for name in there if name not in own and name.partition("/")[0] not in (CLAIMS, MANIFEST))
     if strangers:
         raise StoreError(
-            f"{url}: holds files that were not written from this machine, as {strangers[0]}; choose another --output, "
-            "or remove them"
+            f"{url}: contains files that were not written from this machine, such as {strangers[0]}; choose another "
+            "--output, or remove them"
         )
     return own
 
@@ -417,8 +417,8 @@ def one_writer(url: str) -> Iterator[None]:
         for other in others:
             who = stores.name_of(other).rpartition("-")[0]
             raise StoreError(
-                f"{url}: another process writes here ({who}); let one finish before the next begins; what was killed "
-                f"gives way after {_DEAD_SECONDS:.0f} s"
+                f"{url}: another process writes here ({who}); wait until it has finished; if it was killed, its claim "
+                f"expires after {_DEAD_SECONDS:.0f} s"
             )
         thread.start()
         yield

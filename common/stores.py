@@ -38,7 +38,7 @@ import time
 import urllib.parse
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import IO, Any, NamedTuple, Protocol, TypeVar, cast
 
 from ctrpipe.common import hooks
@@ -156,7 +156,7 @@ def check_scheme(text: str) -> str:
     if not is_url(text):
         named = ("s3", "gs", "abfs", "hdfs", "https", "file", *sorted(hooks.names("stores")))
         known = ", ".join(f"{name}://" for name in named)
-        raise InputError(f"{_shown(text)}: {match[1]}:// is no store that is known; use {known}, or a path")
+        raise InputError(f"{_shown(text)}: {match[1]}:// is not a known store; use {known}, or a path")
     _place(text)
     return text
 
@@ -251,8 +251,13 @@ def _retry_seconds() -> float:
         raise StoreError(f"{RETRY_SECONDS}={text}: not a number of seconds; correct or unset it") from error
 
 
-def _asked(url: str, request: Callable[[], Result]) -> Result:
+def _asked(url: str, request: Callable[[], Result], is_short: bool = True) -> Result:
     """Returns the result of a request, which is repeated with growing pauses after a transient error.
+
+    Args:
+        url: The object.
+        request: Asks the store.
+        is_short: Whether a request that takes longer than _SILENT_SECONDS has failed.
 
     Raises:
         FileNotFoundError: there is no such object.
@@ -264,7 +269,7 @@ def _asked(url: str, request: Callable[[], Result]) -> Result:
         tries += 1
         try:
             with _HADOOP.quiet() if place.scheme == "hdfs" else contextlib.nullcontext():
-                answer = request()
+                answer = _in_time(place, request) if is_short else request()
         except (OSError, ValueError, _library_error()) as error:
             if place.scheme == "hdfs":
                 error = _HADOOP.explained(error)
@@ -279,6 +284,29 @@ def _asked(url: str, request: Callable[[], Result]) -> Result:
         else:
             _answered.add(_store(place))
             return answer
+
+
+def _in_time(place: _Place, call: Callable[[], Result]) -> Result:
+    """Returns the result of a call of pyarrow. Azure's, which has no timeout, runs in a thread that is left to itself
+    at the end of the time.
+
+    Raises:
+        OSError: Azure's call takes longer than _SILENT_SECONDS.
+    """
+    if place.scheme != "abfs":
+        return call()
+    answer: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name="azure", daemon=True).start()
+    if not wait([answer], _SILENT_SECONDS).done:
+        raise OSError(f"timed out: no answer in {_SILENT_SECONDS:g} s")
+    return answer.result()
 
 
 def _library_error() -> type[Exception]:
@@ -431,7 +459,7 @@ def _of_package(fs: Any, scheme: str, bucket: str) -> Any:
         found = store(bucket)
     if not isinstance(found, fs.FileSystem):
         raise InputError(
-            f"the store {scheme} returned {type(found).__name__}, no file system; return one of pyarrow.fs, such as "
+            f"the store {scheme} returned {type(found).__name__}, not a file system; return one of pyarrow.fs, such as "
             "PyFileSystem(FSSpecHandler(...))"
         )
     return found
@@ -465,7 +493,7 @@ def _gs(fs: Any, emulator: str) -> Any:
 
 def _abfs(fs: Any, host: str, endpoint: str, account: str, key: str, sas: str) -> Any:
     if not hasattr(fs, "AzureFileSystem"):
-        raise StoreError("abfs://: this pyarrow has no Azure; pip install 'pyarrow>=20'")
+        raise StoreError("abfs://: this pyarrow does not support Azure; pip install 'pyarrow>=20'")
     name = host.partition(".")[0] or account
     if not name:
         raise StoreError(
@@ -539,8 +567,8 @@ class _Hadoop:
         """
         if self._process not in (0, os.getpid()):
             raise StoreError(
-                f"hdfs://{host}: this process is a fork of one that has read from Hadoop, and Java survives no fork; "
-                'start processes by multiprocessing\'s "spawn" or "forkserver"'
+                f"hdfs://{host}: this process is a fork of one that has read from Hadoop, and Java does not survive a "
+                'fork; start processes by multiprocessing\'s "spawn" or "forkserver"'
             )
         options = os.environ.get("LIBHDFS_OPTS", "")
         if "-Xrs" not in options.split():  # or Java ends the process at an interrupt
@@ -984,7 +1012,7 @@ def objects_below(url: str, recursive: bool = True) -> Iterator[tuple[str, int |
     """
     place = _place(url)
     if place.scheme == "http":
-        raise StoreError(f"{_shown(url)}: a web server lists no files; name each file")
+        raise StoreError(f"{_shown(url)}: a web server cannot list files; name each file")
     fs = _library()
     # Of Google's folders pyarrow lists only those that are objects themselves.
     selector = fs.FileSelector(place.path, recursive=recursive or place.scheme == "gs")
@@ -992,7 +1020,7 @@ def objects_below(url: str, recursive: bool = True) -> Iterator[tuple[str, int |
     beginning = len(place.path.rstrip("/")) + 1
     folders = set()
     try:
-        found = _asked(url, lambda: _filesystem(place).get_file_info(selector))
+        found = _asked(url, lambda: _filesystem(place).get_file_info(selector), is_short=False)
     except FileNotFoundError:
         check_bucket(url)
         return
@@ -1130,7 +1158,7 @@ def write_bytes(url: str, contents: bytes, whole: bool = True) -> None:
 def _asked_to_write(url: str, write: Callable[[], None]) -> None:
     """Writes with the retries of `_asked`. A not-found error while writing means that the bucket is missing."""
     try:
-        _asked(url, write)
+        _asked(url, write, is_short=False)
     except FileNotFoundError as error:
         raise StoreError(f"{url}: {_NO_SUCH_BUCKET}") from error
 
@@ -1138,22 +1166,38 @@ def _asked_to_write(url: str, write: Callable[[], None]) -> None:
 def _write(url: str, piece: Callable[[], bytes], size: int, whole: bool = True) -> None:
     place = _place(url)
     if place.scheme == "http":
-        raise StoreError(f"{_shown(url)}: a web server is for reading; write to s3://, gs://, abfs:// or a path")
+        raise StoreError(f"{_shown(url)}: a web server is read-only; write to s3://, gs://, abfs:// or a path")
     client = _filesystem(place)
     folder, _, name = place.path.rpartition("/")
     if folder and (place.scheme == "hdfs" or place.scheme not in SCHEMES):
         client.create_dir(folder)
     # Hadoop shows a file while it is written.
     path = f"{folder}/.{name}{_PART}" if place.scheme == "hdfs" and whole else place.path
-    # Otherwise pyarrow compresses what has a name such as log.csv.gz.
-    with client.open_output_stream(path, compression=None) as stream:
-        while data := piece():
-            stream.write(data)
-    [info] = client.get_file_info([path])
+    _save(place, client, path, piece)
+    [info] = _in_time(place, lambda: client.get_file_info([path]))
     if info.size != size:
         raise OSError(f"cut short: {info.size} of {size} bytes were written")
     if path != place.path:
         _rename(client, path, place.path)
+
+
+def _save(place: _Place, client: Any, path: str, piece: Callable[[], bytes]) -> None:
+    # Otherwise pyarrow compresses what has a name such as log.csv.gz.
+    opened = functools.partial(client.open_output_stream, path, compression=None)
+    if place.scheme != "abfs":
+        with opened() as stream:
+            while data := piece():
+                stream.write(data)
+        return
+    stream = _in_time(place, opened)
+    try:
+        while data := piece():
+            _in_time(place, functools.partial(stream.write, data))
+        _in_time(place, stream.close)
+    except OSError:
+        # The end of the object would write once more, and hold Python's lock until Azure answers.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(stream))
+        raise
 
 
 def _rename(client: Any, path: str, new_path: str) -> None:
@@ -1183,7 +1227,7 @@ def times_below(url: str) -> Iterator[tuple[str, float]]:
     place = _place(url)
     selector = _library().FileSelector(place.path)
     try:
-        found = _asked(url, lambda: _filesystem(place).get_file_info(selector))
+        found = _asked(url, lambda: _filesystem(place).get_file_info(selector), is_short=False)
     except FileNotFoundError:
         return
     for info in found:

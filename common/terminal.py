@@ -31,11 +31,17 @@ def add_row(table: rich.table.Table, *cells: str) -> None:
     table.add_row(*(rich.text.Text(printable(cell), overflow="fold") for cell in cells))
 
 
-def print_table(terminal: rich.console.Console, table: rich.table.Table) -> None:
+def print_table(terminal: rich.console.Console, table: rich.table.Table, keys: int = 1) -> None:
     """Prints a table. A table that is too wide for the terminal is split into several tables, or into blocks.
 
-    Each of the split tables repeats the first column and omits empty columns. A table with few rows becomes a block per
-    row, with one line per column. Squeezing a table into the terminal would break numbers and names.
+    Each of the split tables repeats the first columns, which name a row, and omits empty columns. A table with few rows
+    becomes a block per row, with one line per column. Squeezing a table into the terminal would break numbers and
+    names.
+
+    Args:
+        terminal: Where the table is printed.
+        table: The table.
+        keys: Number of the first columns that together name a row.
     """
     columns = [[_plain(terminal, cell) for cell in column.cells] for column in table.columns]
     headers = [_plain(terminal, column.header) for column in table.columns]
@@ -46,8 +52,8 @@ def print_table(terminal: rich.console.Console, table: rich.table.Table) -> None
     if _width(widths) <= terminal.width:
         terminal.print(table)
         return
-    told = [place for place, cells in enumerate(columns) if place == 0 or set(cells) - {"", "-"}]
-    parts = _parts(headers, widths, told, terminal.width)
+    told = [place for place, cells in enumerate(columns) if place >= keys and set(cells) - {"", "-"}]
+    parts = _parts(headers, widths, range(keys), told, terminal.width)
     if parts and table.row_count > _MOST_BLOCKS:
         if table.title:
             terminal.print(table.title, style="italic")
@@ -64,19 +70,22 @@ def _width(widths: Sequence[int]) -> int:
     return sum(widths) + 3 * len(widths) + 1
 
 
-def _parts(names: Sequence[str], widths: Sequence[int], told: Sequence[int], most: int) -> list[list[int]]:
-    """Returns the columns of tables that fit, each with the first column; none if that is impossible.
+def _parts(
+    names: Sequence[str], widths: Sequence[int], keys: Sequence[int], told: Sequence[int], most: int
+) -> list[list[int]]:
+    """Returns the columns of tables that fit, each with the key columns; none if that is impossible.
 
     An interval stays beside its value.
 
     Args:
         names: The headers of all columns.
         widths: Their widths.
-        told: The non-empty columns, including the first.
+        keys: The columns that name a row.
+        told: The other non-empty columns.
         most: The width of the terminal.
     """
     together: list[list[int]] = []
-    for column in told[1:]:
+    for column in told:
         if together and names[column].endswith(_INTERVAL):
             together[-1].append(column)
         else:
@@ -86,7 +95,7 @@ def _parts(names: Sequence[str], widths: Sequence[int], told: Sequence[int], mos
         if parts and _width([widths[column] for column in [*parts[-1], *some]]) <= most:
             parts[-1] += some
         else:
-            parts.append([0, *some])
+            parts.append([*keys, *some])
     return parts if all(_width([widths[column] for column in part]) <= most for part in parts) else []
 
 

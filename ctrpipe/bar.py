@@ -15,7 +15,7 @@ from ctrpipe.data import as_given
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_WRAPS = "white-space: pre-wrap"  # a line is as long as the page is wide, on a phone too
+_WRAPS = "white-space: pre-wrap"  # wraps lines at the width of the page, which a phone needs
 DRAWN_EVERY = 0.2  # seconds; a browser does not show more
 
 
@@ -94,7 +94,7 @@ class _Bar:
         return f"{time.monotonic() - self._started:.0f}"
 
     def _progress(self) -> str:
-        """Returns the bar with the seconds so far. It moves to and fro as long as the share is unknown."""
+        """Returns the bar with the seconds so far. The bar is indeterminate while the share is unknown."""
         share = self._share
         if self._steps:
             done, of = self._steps

@@ -15,12 +15,12 @@ class Check(Result):
     """The result of a check. The table and `to_pandas` have one row per error and per note.
 
     Attributes:
-        rows: Number of well-formed rows read: the first 10,000 and what was read with them.
+        rows: Number of well-formed rows read: the first 10,000, and rows that are read together with them.
         rejected: Number of malformed rows.
         errors: Problems that would make a run fail.
         notes: Things that may be a mistake.
-        splits: Number of rows of each split; empty if the log is too large to be read in a check.
-        read: What was read, as `all 200 rows read, 3 malformed`.
+        splits: Number of rows of each split; empty if the log is too large for a check to read it whole.
+        read: A description of the rows read, such as `all 200 rows read, 3 malformed`.
     """
 
     rows: int

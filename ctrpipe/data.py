@@ -64,7 +64,7 @@ def files_of(data: Data | None, folder: pathlib.Path | None) -> list[str]:
 
 
 def needed_files_of(data: Data | None, folder: pathlib.Path | None) -> list[str]:
-    """Returns the paths and globs of data that a function cannot do without, as `files_of` does.
+    """Returns the paths and globs of required data, as `files_of` does.
 
     Raises:
         InputError: see `files_of`; or the data are None.
@@ -83,7 +83,7 @@ def log_of(config: "RunConfig", data: Logs | None, folder: pathlib.Path | None) 
         folder: See `files_of`.
 
     Raises:
-        InputError: see `files_of`; or the keys of a dict are others.
+        InputError: see `files_of`; or a dict has other keys.
     """
     if not isinstance(data, Mapping):
         return config, files_of(data, folder) or config.data.paths
@@ -99,7 +99,7 @@ def is_frame(data: Any) -> bool:
 
 
 def index_of(data: Any) -> "pd.Index | None":
-    """Returns the index of a pandas DataFrame, which its predictions get too; None of other data."""
+    """Returns the index of a pandas DataFrame, which its predictions also have; None for other data."""
     return data.index if _is_pandas(data) else None
 
 
@@ -107,10 +107,10 @@ def table_of(frame: Any) -> "pa.Table":
     """Converts an in-memory table to a pyarrow Table of plain columns. Categories become their values.
 
     Named index levels of a pandas DataFrame become columns; unnamed ones are dropped. Intervals and periods become
-    their texts, times that have passed (timedelta) numbers of seconds.
+    text. Durations (timedelta) become numbers of seconds.
 
     Raises:
-        InputError: the data are not a table, two columns have one name, or a column mixes types.
+        InputError: the data are not a table, two columns have the same name, or a column mixes types.
     """
     import pyarrow as pa  # lazy: takes 0.2 s, and files do not need it
 
@@ -167,7 +167,7 @@ def write_frame(frame: Any, folder: pathlib.Path) -> pathlib.Path:
 
 
 def as_given(text: str) -> str:
-    """Returns a message with "the DataFrame" in place of the file that stores the table, which the user never named."""
+    """Replaces the name of a stored table's file in a message by "the DataFrame", because the user never named it."""
 
     def named(found: re.Match[str]) -> str:
         day, row = found.groups()
@@ -200,10 +200,10 @@ def _is_pandas(data: Any) -> bool:
 
 
 def _plain_pandas(frame: "pd.DataFrame") -> "pd.DataFrame":
-    """Returns a DataFrame with its named index levels as columns, each of a type that Arrow has.
+    """Converts named index levels to columns, and all columns to types that Arrow has.
 
     Raises:
-        InputError: two columns have one name, or a column's values are of several types or of one that no log has.
+        InputError: two columns have the same name, or a column has several types or a type that a log cannot have.
     """
     import pandas as pd  # lazy: imported already, as the data are a DataFrame
 
@@ -233,12 +233,12 @@ def _plain_pandas(frame: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def _texts_of_objects(name: str, values: "pd.Series") -> "pd.Series | None":
-    """Returns whole numbers of more than 64 bits as their texts, and lists of pairs as maps.
+    """Converts integers of more than 64 bits to text, and lists of pairs to maps.
 
-    None for objects that have a type of Arrow.
+    Returns None for objects that Arrow can store.
 
     Raises:
-        InputError: the objects cannot be of one type of Arrow.
+        InputError: no type of Arrow can store the objects.
     """
     import pyarrow as pa  # lazy, see table_of
 
@@ -262,7 +262,7 @@ def _texts_of_objects(name: str, values: "pd.Series") -> "pd.Series | None":
 
 
 def _maps_of_pairs(values: "pd.Series") -> "pd.Series | None":
-    """Returns lists of keys with their values, which pandas reads of a map in Parquet, as maps; None for others."""
+    """Converts lists of (key, value) pairs, pandas' form of a Parquet map, to maps. Returns None for other values."""
     import pandas as pd  # lazy: imported already, as the data are a DataFrame
     import pyarrow as pa  # lazy, see table_of
 
@@ -284,8 +284,8 @@ def _plain(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
     """Converts a column to the type that it has in a log.
 
     Dictionary-encoded columns are decoded. Half floats become float32, because Arrow supports few operations on them.
-    Timestamps become nanoseconds if they fit: pandas 3 uses microseconds, and equal times must have equal texts. Times
-    that have passed become seconds, whatever their unit.
+    Timestamps become nanoseconds if they fit: pandas 3 uses microseconds, and equal times must have equal texts.
+    Durations become seconds.
     """
     import pyarrow as pa  # lazy, see table_of
 
@@ -295,7 +295,7 @@ def _plain(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
         with contextlib.suppress(pa.ArrowInvalid):  # out of range: before 1677 or after 2262
             return column.cast(pa.timestamp("ns", column.type.tz))
     if pa.types.is_duration(column.type):
-        from ctrpipe.transforms.log.payload import seconds_of  # lazy: takes 0.1 s, and only times that passed need it
+        from ctrpipe.transforms.log.payload import seconds_of  # lazy: takes 0.1 s, and only durations need it
 
         return pa.chunked_array([seconds_of(chunk) for chunk in column.chunks], pa.float64())
     return column.cast(pa.float32()) if pa.types.is_float16(column.type) else column

@@ -78,14 +78,14 @@ def init(
         data: The log: files or globs, a DataFrame or a pyarrow Table.
         output: YAML file to write. None writes no file.
         label: The label column. None takes the most likely one.
-        time: The column of the time to divide the log by: the last tenth of the time are the test rows.
-        user: The user's column, a feature. Without `time`, no user is in two splits.
-        group: The column to divide the log by: no value of it is in two splits.
-        weight: The column of the rows' weights.
-        drop: Columns that are no features.
-        delimiter: The signs between two values of a table of text. None takes those that fit best.
-        dataset: `data` is the folder of this published data set: criteo, criteo_1tb, avazu, kddcup2012, movielens,
-            mind, taobao, kuairand or amazon.
+        time: The time column to split the log by: the last tenth of the time is the test split.
+        user: The user column. It is a feature; without `time`, all rows of a user are in the same split.
+        group: The column to split the log by: all rows with the same value are in the same split.
+        weight: The column of row weights.
+        drop: Columns that are not features.
+        delimiter: The delimiter between two values of a text file. None infers it.
+        dataset: The name of a published data set whose folder is `data`: criteo, criteo_1tb, avazu, kddcup2012,
+            movielens, mind, taobao, kuairand or amazon.
 
     Returns:
         A `Draft`, which the other functions accept as `config`.

@@ -154,7 +154,7 @@ def explain(
             costs less AUC than this.
         seed: Random seed of the sample and of the permutations.
         trust: Whether to import the model's class if it is not a class of ctrpipe.
-        output: Folder for the JSON file, and for a page of it unless `row` is given. None writes no file.
+        output: Folder for the JSON file and, without `row`, for an HTML page. None writes no file.
 
     Returns:
         An `Explanation` of the model, or a `RowExplanation` of `row`.

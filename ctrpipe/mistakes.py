@@ -1,4 +1,4 @@
-"""Turn failures that a user can fix into InputErrors with the text of the command line, and Ctrl-C into a line."""
+"""Turn failures that a user can fix into InputErrors with the messages of the command line, and Ctrl-C into a line."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -35,7 +35,7 @@ def in_one_line(function: Callable[P, T]) -> Callable[P, T]:
             raise _as_in_python(error, options) from error.__cause__
         except (KeyboardInterrupt, Exception) as error:
             if is_interrupt(error):
-                again = "; the same call again goes on from here" if name in RESUMED else ""
+                again = "; repeat the call to continue from here" if name in RESUMED else ""
                 raise Interrupted(f"ctrpipe.{name} was stopped{again}") from None
             from ctrpipe.common.failures import explain_mistake  # lazy: only needed after a failure
 
@@ -47,7 +47,7 @@ def in_one_line(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def _as_in_python(error: InputError, options: Mapping[str, Any]) -> InputError:
-    """Returns the error with a wrong key and data as they were given in the call."""
+    """Returns the error with the key and the data as named in the Python call."""
     wrong, nearest = getattr(error, "key", None), getattr(error, "nearest", None)
     for name in options:
         if wrong and f"{dotted(name)}.".startswith(f"{wrong}."):

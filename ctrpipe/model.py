@@ -47,19 +47,19 @@ if TYPE_CHECKING:
 SIGNATURE = "serving_raw"
 TABLE = "the DataFrame"  # name of the input in error messages
 ROWS = "the rows"
-SHOWN_COLUMNS = 8  # of a kind, where a model shows itself
+SHOWN_COLUMNS = 8  # per kind, in the table of a model
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Predictions(Result):
     """Predicted probabilities. The table shows the first rows; `to_pandas` has one row per input row.
 
-    NumPy and scikit-learn take them as an array, as in `roc_auc_score(labels, model.predict(rows))`: `[N]` of one task,
-    `[N, tasks]` of several.
+    NumPy and scikit-learn accept them as an array, as in `roc_auc_score(labels, model.predict(rows))`. It is `[N]` for
+    one task and `[N, tasks]` for several.
 
     Attributes:
         tasks: The probabilities by task, float32 `[N]`.
-        index: The index of the pandas DataFrame that the rows came in; None of other rows.
+        index: The index of the rows' pandas DataFrame; None for other rows.
     """
 
     tasks: dict[str, np.ndarray]
@@ -87,7 +87,8 @@ class Predictions(Result):
     def to_pandas(self) -> "pd.DataFrame":
         """Returns the probabilities as a pandas DataFrame with one column per task and the index of the rows.
 
-        `frame["ctr"] = predictions.to_pandas()["ctr"]` gives each row its own, also in a part of a DataFrame.
+        `frame["ctr"] = predictions.to_pandas()["ctr"]` assigns each row its own prediction, also to a part of a
+        DataFrame.
         """
         import pandas as pd  # lazy: takes 0.4 s, and showing predictions does not need it
 
@@ -100,7 +101,7 @@ class Predictions(Result):
 
 
 class Model:
-    """A trained model that predicts from raw rows. Shown as a table of its name, its task and the columns it reads.
+    """A trained model that predicts from raw rows. Its table shows the name, the task and the columns that it reads.
 
     Created by `load`. Close it with `close` or a `with` block.
 
@@ -109,8 +110,8 @@ class Model:
             SavedModel.
         kept: The folder of the Keras model and its weights. None if there is none.
         trust: Whether to import the Keras model's class if it is not a class of ctrpipe.
-        version: With a URL, the folder of the version that is served, which describes the log; None if it is elsewhere.
-        folder: The folder that `load` was given, for the other functions that take a model; None of a URL.
+        version: With a URL, the folder of the served version, which describes the log; None if it is elsewhere.
+        folder: The folder given to `load`, for the other functions that take a model; None for a URL.
 
     Raises:
         InputError: the URL is not the URL of a model.
@@ -136,7 +137,7 @@ class Model:
         """The folder that the model was loaded from.
 
         Raises:
-            InputError: the model is served elsewhere.
+            InputError: the model was loaded from a URL.
         """
         if self._folder is None:
             raise InputError(f"the model at {self.source}: its folder is needed; give that, or the run")
@@ -182,7 +183,7 @@ class Model:
         return Servable(pathlib.Path(self.source))
 
     def predict(self, rows: Any) -> Predictions:
-        """Predicts the click probability, and the probability of each further task, of raw rows.
+        """Predicts the click probability of raw rows, and the probability of each further task.
 
         Args:
             rows: A dict of columns, a list of dicts, a pandas or polars DataFrame or a pyarrow Table; `ctrpipe.score`
@@ -214,7 +215,7 @@ class Model:
         return Predictions(self._run(to_arrays(columns, none_is_nan=True), given), index_of(rows))
 
     def _as_served(self, columns: Inputs) -> Inputs:
-        """Returns the columns for a server, with numbers and truth values of text columns as the texts of a log."""
+        """Returns the columns for a server. Numbers and booleans in text columns become text, as in a log."""
         assert self._client is not None
         is_table = not isinstance(columns, Mapping)
         named: dict[str, Column] = dict(columns if isinstance(columns, Mapping) else _named(columns))
@@ -234,9 +235,9 @@ class Model:
         return named
 
     def _texts_of_others(self, columns: Mapping[str, Any]) -> dict[str, pa.Array | np.ndarray]:
-        """Returns the text columns with other values than texts, such as numbers, as the texts of a log.
+        """Converts text columns with values of other types, such as numbers, to text, as in a log.
 
-        Vectors that are written as texts, as in a log, are read, and numbers of a column with `written`.
+        Also parses columns that the log has in text form: vectors, and numbers of a column with `written`.
         """
         texts = self._texts()
         others = [
@@ -253,11 +254,11 @@ class Model:
         return self._as_in_a_log(_with_texts_of_times(pa.table(values, others)), ROWS)
 
     def _is_other(self, name: str, values: Column) -> bool:
-        """Returns whether a column of texts has other values, or lists in brackets, `['a', 'b']`."""
+        """Returns whether a text column has values of other types, or lists in brackets, `['a', 'b']`."""
         return not _are_texts(values) or name in self._log_spec.bracketed_columns
 
     def _is_written(self, name: str, values: Column) -> bool:
-        """Returns whether a column has texts in place of lists or numbers: vectors as '0.1 0.2', numbers as '$4.50'."""
+        """Returns whether a column has text instead of lists or numbers: vectors as '0.1 0.2', numbers as '$4.50'."""
         is_read = isinstance(self._log_spec.inputs.get(name), Vector) or name in self._log_spec.text_forms
         if not is_read or not _are_texts(values):
             return False
@@ -309,7 +310,7 @@ class Model:
         return read_log_spec(self._version)
 
     def _texts(self) -> dict[str, bool]:
-        """Returns whether each column that the model reads has texts."""
+        """Returns for each column that the model reads whether it is a text column."""
         if self._client is not None:
             signatures = self._client.metadata()["metadata"]["signature_def"]["signature_def"]
             inputs = signatures.get(SIGNATURE, {}).get("inputs", {})
@@ -325,7 +326,7 @@ class Model:
         if absent := sorted(set(types) - set(arrays)):
             near = nearest_name(absent[0], set(given) - set(types))
             named = f"{', '.join(absent)}{f', where {near} is given' if near else ''}"
-            raise InputError(f"{self.source}: it also reads {named}; give each column, None is missing")
+            raise InputError(f"{self.source}: it also reads {named}; give all columns, with None for missing values")
         inputs = {}
         for name, kind in types.items():
             values = arrays[name]
@@ -417,7 +418,7 @@ def load(source: pathlib.Path | str | Run, *, trust: bool = False) -> Model:
 
 
 def _asset(version: pathlib.Path, asset: Asset) -> dict[str, Any]:
-    """Returns the contents of a version's JSON file; {} if it has none that can be read."""
+    """Returns the contents of a version's JSON file; {} if the file is missing or unreadable."""
     try:
         return dict(json.loads(asset_path(version, asset).read_bytes()))
     except (OSError, ValueError, TypeError):
@@ -457,10 +458,10 @@ def _has_lists(values: Column) -> bool:
 
 
 def _arrow(values: Column, name: str) -> pa.Array:
-    """Returns a column as an array. A column of both texts and numbers is one of texts.
+    """Converts a column to a pyarrow Array. A column with both texts and numbers becomes text.
 
     Raises:
-        InputError: the values are of types that no log has.
+        InputError: the values have types that a log cannot have.
     """
     if isinstance(values, pa.ChunkedArray):
         return values.combine_chunks()
@@ -481,14 +482,14 @@ def _arrow(values: Column, name: str) -> pa.Array:
 
 
 def _item(value: Any) -> Any:
-    """Returns a NumPy scalar as Python's, but for floats of 32 bits, whose shortest text is another one in 64 bits."""
+    """Converts a NumPy scalar to a Python value. Half floats become float32, and float32 stays, for its short text."""
     if isinstance(value, np.float16 | np.float32):
         return np.float32(value)
     return value.item() if isinstance(value, np.generic) else value
 
 
 def _text(value: Any, name: str, row: int) -> bytes | None:
-    """Returns a value of a column that has texts."""
+    """Returns a value of a text column in UTF-8; None if it is missing."""
     value = float(str(value)) if isinstance(value, np.float32) else value
     if value is None or isinstance(value, bytes):
         return value
@@ -511,7 +512,7 @@ def _columns(rows: Any) -> Inputs:
         return _with_texts_of_times(table_of(rows))
     if isinstance(rows, Mapping):
         if single := next((name for name, values in rows.items() if not _is_column(values)), None):
-            raise InputError(f"rows: {single} is one value, not a column of them; give one row as a list of it, [row]")
+            raise InputError(f"rows: {single} is a single value, not a column; give a single row as a list, [row]")
         return {name: _unboxed(values, name) for name, values in rows.items()}
     if isinstance(rows, Sequence) and rows and all(isinstance(row, Mapping) for row in rows):
         names = dict.fromkeys(name for row in rows for name in row)
@@ -526,7 +527,7 @@ def _is_column(values: Any) -> bool:
 
 
 def _unboxed(values: Any, name: str) -> Column:
-    """Returns a column of pandas or polars as that of a DataFrame, and any other as it is."""
+    """Converts a pandas or polars Series like a column of a DataFrame. Returns other columns unchanged."""
     if not hasattr(values, "to_frame"):
         return values
     if hasattr(values, "reset_index"):  # of pandas: a named index would be a column too

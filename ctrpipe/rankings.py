@@ -69,7 +69,7 @@ def ranking(
         data: A log with labels: files or globs, a DataFrame or a pyarrow Table. None uses the run's test rows.
         group: The column that groups rows into lists: rows with the same value form one list. None uses `user`.
         item: The column with the candidate. None uses the column whose vocabulary a history shares, or the first
-        column with the role `item`.
+            column with the role `item`.
         k: Length of the top of the list that counts (the k of NDCG@k), one number or several.
         output: Folder for ranking.json and ranking.html. None writes no files.
 

@@ -86,10 +86,10 @@ def replay(
         data: A glob with one folder or file per day; a DataFrame or a pyarrow Table with a day column; or a dict with
             one table per day.
         output: Folder of the replay. None uses runs/<name of the configuration>-replay.
-        day: The day column of a DataFrame. Of a timestamp, the date counts.
+        day: The day column of a DataFrame. For a timestamp, the date counts.
         window: Number of days in the first training run, and in each training run of "retrain".
         policies: "retrain" trains from scratch every day on the last `window` days. "warm" trains every day on that
-        day only, starting from the model of the day before. "frozen" keeps the model of the first training run.
+            day only, starting from the model of the day before. "frozen" keeps the model of the first training run.
         seeds: Number of training runs of each model, with different seeds.
         warm_settings: Configuration keys to override in warm starts only.
         settings: Configuration keys to override, as in `run`.

@@ -97,7 +97,7 @@ def retrieve(
         output: Folder of versions for the version with the index. None if `model` already has an index.
         answers: Parquet file for the retrieved items. None for a temporary file, removed when the process ends.
         item: The column with the item. None uses the column whose vocabulary a history shares, or the first column
-        with the role `item`.
+            with the role `item`.
         top: Number of items to retrieve per query.
         index: The index that answers the queries. "exact" scores every item. "approximate" scores only the items of
             the cells nearest to the query; it is built in addition to the exact index.

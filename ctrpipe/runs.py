@@ -51,7 +51,7 @@ class Run(Result):
 
     @functools.cached_property
     def seeds(self) -> dict[str, Any] | None:
-        """The contents of seeds.json: each training of both sides, and their difference. None for one seed."""
+        """The contents of seeds.json: the runs of model and baseline, and their difference; None for one seed."""
         path = self.output / "seeds.json"
         return dict(json.loads(path.read_text())) if path.exists() else None
 
@@ -118,7 +118,7 @@ def run(
             dict of three logs with the keys train, validation and test replaces the configuration's split.
         output: Folder of the run, or its URL in a store. None uses runs/<name of the configuration>.
         warm_start: The run or version whose weights initialize the model, or "latest".
-        seeds: Number of trainings of the model and of the baseline, with one seed each; `Run.seeds` has them. None
+        seeds: Number of training runs of the model and of the baseline, each with another seed; see `Run.seeds`. None
             uses the configuration's `evaluation.seeds`.
         settings: Configuration keys to override, with `__` instead of dots: `training__epochs=2`.
 
@@ -168,7 +168,7 @@ ModelLike: TypeAlias = PathLike | Run | Loaded
 
 
 def folder_of(model: ModelLike) -> pathlib.Path:
-    """Returns the folder of a run or of a loaded model, or the given path; what a store's URL names is fetched.
+    """Returns the folder of a run or of a loaded model, or the given path. Downloads what a store's URL names.
 
     Raises:
         InputError: the model is none of them.
@@ -184,7 +184,7 @@ def folder_of(model: ModelLike) -> pathlib.Path:
 
 
 def versions_of(model: ModelLike) -> pathlib.Path:
-    """Returns the folder of the versions that a run pushed, also of a run's path; any other path as it is.
+    """Returns the folder of the versions that a run, or the run at a path, pushed. Returns other paths unchanged.
 
     Raises:
         InputError: see `folder_of`; or the run pushed no model.

@@ -34,7 +34,7 @@ class Scoring(Result):
             `first_not_finite` as `file:line` or None, and a `histogram` with bins of equal width from 0 to 1.
         drift: The distance of each column from the training log, as in `ctrpipe.drift`. None if the model has no
             statistics of its training rows.
-        index: The index of the pandas DataFrame that was scored; None of another log.
+        index: The index of the scored pandas DataFrame; None for another log.
     """
 
     output: pathlib.Path
@@ -51,8 +51,8 @@ class Scoring(Result):
         """Returns the scores as a pandas DataFrame with one row per line of the log, in the order of the log.
 
         The columns are file, line, `ctr`, one per further task, and the model version. Malformed lines have no score.
-        In place of file and line the scores of a DataFrame have its index: `frame["ctr"] = scoring.to_pandas()["ctr"]`
-        gives each row its own.
+        The scores of a DataFrame have its index instead of file and line:
+        `frame["ctr"] = scoring.to_pandas()["ctr"]` assigns each row its own score.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq  # lazy: takes 0.2 s, and showing the result does not need it
@@ -100,7 +100,7 @@ def score(
         data: The log: files or globs, a DataFrame or a pyarrow Table.
         output: Output folder, or its URL in a store. None for a temporary folder, removed when the process ends.
         workers: Number of parts of the log scored in parallel. None for one per core.
-        keep: Columns of the log, features or not, that the scores carry along as texts.
+        keep: Columns of the log, features or not, to copy next to the scores as text.
 
     Returns:
         A `Scoring` with the counts, the score distribution and the drift from the training log.

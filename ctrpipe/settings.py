@@ -66,7 +66,7 @@ def output_folder(output: PathLike | None, name: str) -> pathlib.Path:
 
 
 def local_model(model: PathLike) -> pathlib.Path:
-    """Returns the folder of a model or run on this machine: a path as it is, or what a store's URL names, fetched."""
+    """Returns a path unchanged. Downloads the model or run that a store's URL names, and returns its local folder."""
     from ctrpipe.serving.stored import fetch_model  # lazy: pyarrow
 
     return fetch_model(str(model))

@@ -38,8 +38,9 @@ class Tuning(Result):
 
     @property
     def proposed(self) -> pathlib.Path | None:
-        """The file with the configuration to run: the best, or the default where no difference is shown. None if the
-        two were not compared.
+        """The file with the configuration to run: the best if it is significantly better, otherwise the default.
+
+        None if the two were not compared.
         """
         confirmation = self.report["confirmation"]
         return self.output / "proposed.yaml" if confirmation and confirmation["proposed"] else None
@@ -111,8 +112,8 @@ def tune(
         workers: Number of trials to run in parallel, each in its own process.
         p99_ms: Upper limit of the 99th percentile of the time to serve one row, in milliseconds. Needs `workers=1`.
         objective: The validation metric to optimize. None uses `training.monitor`.
-        seeds: Number of trainings of the best and of the default configuration at the end, compared on the test rows. 0
-            for none.
+        seeds: Number of training runs of the best and of the default configuration, which are compared on the test rows
+            at the end. 0 for no comparison.
         settings: Configuration keys to override in every trial, as in `run`.
 
     Returns:

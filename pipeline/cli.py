@@ -96,7 +96,7 @@ class CommandGroup(click.Group):
         except (KeyboardInterrupt, Exception) as error:
             if not is_interrupt(error):
                 context.exit(_report(error))
-            again = "; the same command again goes on from here" if context.invoked_subcommand in RESUMED else ""
+            again = "; repeat the command to continue from here" if context.invoked_subcommand in RESUMED else ""
             say(f"ctrpipe: interrupted{again}", err=True)
             context.exit(INTERRUPTED)
 

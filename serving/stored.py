@@ -52,7 +52,7 @@ def fetch_model(source: str | pathlib.Path) -> pathlib.Path:
         return copy
     if newest is None:
         stores.check_bucket(url)
-        raise StoreError(f"{url}: no run and no model version here that is whole; name what `ctrpipe run` pushed")
+        raise StoreError(f"{url}: no complete run or model version here; name what `ctrpipe run` pushed")
     download(stores.join(url, str(newest)), copy / str(newest))
     return copy / str(newest)
 

@@ -1,7 +1,7 @@
-"""`make test-changed`: leaves out the files of tests that passed before and depend on nothing that has changed since.
+"""`make test-changed`: leaves out test files that passed before and depend on nothing that has changed since.
 
-With `--changed`, a run notes in pytest's cache which files passed, with a hash of all that they depend on
-(tests/closure.py); the next such run of the same lane leaves out those whose hash is the same. For one's own machine:
+With `--changed`, a run stores in pytest's cache which files passed, with a hash of all that they depend on
+(tests/closure.py). The next such run of the same lane leaves out those with the same hash. It is for local runs:
 in CI it is refused.
 """
 
@@ -19,7 +19,7 @@ _LEFT_OUT = pytest.StashKey[frozenset[str]]()
 
 
 class _Run:
-    """What a run with --changed knows: each file's hash, from before the tests, and which files have failed."""
+    """The state of a run with --changed: each file's hash from before the tests, and the failed files."""
 
     def __init__(self, root: pathlib.Path, noted: dict[str, str]):
         others = closure.other_files(root)
@@ -82,7 +82,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Notes what passed; nothing where the run was cut short or some tests of a file were chosen."""
+    """Stores the files that passed; none if the run was cut short or only some tests of a file were selected."""
     config = session.config
     if _RUN not in config.stash:
         return

@@ -1,7 +1,7 @@
-"""What a file of tests depends on: the modules that it imports, directly or not, and the other files that they name.
+"""The dependencies of a test file: the modules that it imports, directly or not, and the other files that they name.
 
-As common/code_version.py does it for stages, imports are read from the source, wherever they stand, and a string that
-is exactly a module's name counts as an import of it, so that what a test starts as a process counts too.
+Imports are read from the source, wherever they stand, as common/code_version.py does for stages. A string that
+equals a module's name counts as an import, so the modules of processes that a test starts count too.
 """
 
 import ast
@@ -32,7 +32,7 @@ class Source:
 
     Attributes:
         imports: The project's modules that its import statements name.
-        strings: Those whose names are words of its strings, as in code that a test runs in a separate process.
+        strings: The modules whose names are words of its strings, as in code that a test runs in a separate process.
         words: The words of its strings, docstrings left out, and the parts of paths in them.
         names: The names and attributes in it.
     """
@@ -45,7 +45,7 @@ class Source:
 
 @functools.cache
 def file_of(module: str, root: pathlib.Path = ROOT) -> pathlib.Path | None:
-    """The file of a module of the project; None if there is no such module."""
+    """Returns the file of a module of the project; None if there is no such module."""
     parts = module.split(".")
     if parts[0] not in PACKAGES or not all(part.isidentifier() for part in parts):
         return None
@@ -79,7 +79,7 @@ def parse(path: pathlib.Path, root: pathlib.Path = ROOT) -> Source:
 
 
 def _walk(node: ast.AST) -> Iterator[ast.AST]:
-    """All nodes, but for those below `if TYPE_CHECKING:`, whose imports never run."""
+    """Yields all nodes except those below `if TYPE_CHECKING:`, whose imports never run."""
     if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
         return
     yield node
@@ -98,7 +98,7 @@ def _imported_from(node: ast.ImportFrom, path: pathlib.Path, root: pathlib.Path)
 
 
 def closure(path: pathlib.Path, root: pathlib.Path = ROOT) -> frozenset[pathlib.Path]:
-    """The files of Python that a file of tests depends on, itself and the conftest.py above it included.
+    """Returns the Python files that a test file depends on, including itself and the conftest.py above it.
 
     Of the conftest.py of all tests and its plugins, what they import of the product does not count: it warms up.
     """
@@ -128,7 +128,7 @@ def closure(path: pathlib.Path, root: pathlib.Path = ROOT) -> frozenset[pathlib.
 
 
 def _commands(found: set[pathlib.Path], root: pathlib.Path) -> list[pathlib.Path]:
-    """The files of the commands that tests name and that are not found yet: the command line imports them by name."""
+    """Returns the files of the commands that tests name and that are missing so far: commands are imported by name."""
     if file_of(COMMAND, root) not in found:
         return []
     words = {word for file in found if file.is_relative_to(root / "tests") for word in parse(file, root).words}
@@ -140,7 +140,7 @@ def _commands(found: set[pathlib.Path], root: pathlib.Path) -> list[pathlib.Path
 def _needs(
     file: pathlib.Path, root: pathlib.Path, with_strings: bool = True
 ) -> tuple[list[pathlib.Path], list[pathlib.Path]]:
-    """The files that a file imports, and the __init__.py of the packages that they lie in.
+    """Returns the files that a file imports, and the __init__.py of their packages.
 
     Strings in these do not count: models/__init__.py names every model, and who imports one needs no other.
     """
@@ -162,7 +162,7 @@ def _conftests(path: pathlib.Path, tests: pathlib.Path) -> list[pathlib.Path]:
 
 
 def other_files(root: pathlib.Path = ROOT) -> list[str]:
-    """The project's files that are not Python, by their paths."""
+    """Returns the project's files that are not Python, by their paths."""
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=root, capture_output=True, text=True, check=True
     )
@@ -171,9 +171,9 @@ def other_files(root: pathlib.Path = ROOT) -> list[str]:
 
 
 def is_named(name: str, places: set[str], words: set[str]) -> bool:
-    """Whether files of Python in `places` depend on another file: it lies beside or below one, or a word names it.
+    """Returns whether Python files in `places` depend on another file: it is beside or below one, or a word names it.
 
-    A word names a file by its name, or by the folder at the top in which it lies.
+    A word names a file by its name, or by its top-level folder.
     """
     if name in OF_EVERY_TEST:
         return True
@@ -184,7 +184,7 @@ def is_named(name: str, places: set[str], words: set[str]) -> bool:
 
 
 def depends_on_all(path: pathlib.Path, root: pathlib.Path = ROOT) -> bool:
-    """Whether a file of tests reads whatever files the project has, itself or by a module of tests that it imports."""
+    """Returns whether a test file reads all files of the project, itself or by a module of tests that it imports."""
     used = [parse(file, root) for file in (path, *_needs(path, root)[0]) if file.is_relative_to(root / "tests")]
     return any(
         "code_files" in source.names or "ls-files" in source.words or {"ROOT", "rglob"} <= source.names
@@ -193,7 +193,7 @@ def depends_on_all(path: pathlib.Path, root: pathlib.Path = ROOT) -> bool:
 
 
 def digest(path: pathlib.Path, others: Collection[str], root: pathlib.Path = ROOT) -> str:
-    """A hash of all that a file of tests depends on, byte by byte.
+    """Returns a hash of all bytes that a test file depends on.
 
     Args:
         path: The file of tests.

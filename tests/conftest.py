@@ -16,6 +16,7 @@ import gc
 import pathlib
 import signal
 from collections.abc import Generator
+from typing import Any
 
 import pytest
 
@@ -51,7 +52,7 @@ def real_data() -> pathlib.Path:
 
 @pytest.fixture(autouse=True)
 def _no_code_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forgets after a test whose hooks and models it called: those of `tests` are others' code from then on."""
+    """Forgets after a test which hooks and models it called, so those of `tests` count as others' code again."""
     monkeypatch.setattr(foreign, "_called", set())
 
 
@@ -67,6 +68,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     """
     gc.disable()
     if hasattr(session.config, "workerinput"):
+        _begin_apart(session.config, session.config.workerinput)
         import_tensorflow()
         with importing_tfx():
             import ctrpipe.pipeline.monitoring.statistics
@@ -89,8 +91,26 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         gc.enable()
 
 
+def _begin_apart(config: pytest.Config, worker: dict[str, Any]) -> None:
+    """Has each worker of a run of all tests begin with another folder.
+
+    In a new checkout the workers then find most files compiled by others: collecting takes three of them 40 s of a core
+    in place of 47.
+    """
+    if [ROOT / place for place in config.args] == [ROOT / "tests"]:
+        config.args = places_of(int(worker["workerid"].removeprefix("gw")), worker["workercount"])
+
+
+def places_of(worker: int, workers: int) -> list[str]:
+    """Returns the folders and files of all tests, from another one on for each worker."""
+    tests = ROOT / "tests"
+    names = sorted({file.relative_to(tests).parts[0] for file in tests.rglob("test_*.py")})
+    first = worker * len(names) // workers % len(names)
+    return [str(tests / name) for name in names[first:] + names[:first]]
+
+
 def _compute_at_once() -> None:
-    """Small functions cost TensorFlow more to optimise, and small operations to share between threads, than to run.
+    """Turns off optimisation and threads, which cost TensorFlow more than small functions and operations themselves.
 
     Both together are a quarter of the CPU time of a small training. Servers and what a command starts do both as ever;
     of the loader's sessions see quick_work.py.
@@ -103,17 +123,17 @@ def _compute_at_once() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keeps what was collected, before markers choose from it, for the test of what they choose.
+    """Keeps the collected tests, before markers select from them, for the test of this selection.
 
     Files with many slow tests come first: at the end of a run no worker is left alone with a long one.
     """
     config.stash[_COLLECTED] = list(items)
     slow = collections.Counter(item.path for item in items if item.get_closest_marker("slow"))
-    items.sort(key=lambda item: -slow[item.path])
+    items.sort(key=lambda item: (-slow[item.path], item.path))  # the order of all workers, whatever they begin with
 
 
 def pytest_collection_finish() -> None:
-    """Spares the garbage collector what was imported: looking through it takes 0.4 s each time.
+    """Excludes imported objects from garbage collection, which takes 0.4 s each time.
 
     Of what tests make it looks through the newest 10,000 objects at a time; 700, Python's own, took 3% of all.
     """
@@ -124,5 +144,5 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def collected(request) -> list[pytest.Item]:
-    """Every test that was collected, also those that this run's markers leave out."""
+    """All collected tests, including those that this run's markers leave out."""
     return request.config.stash[_COLLECTED]

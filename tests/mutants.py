@@ -1,12 +1,12 @@
-"""Whether the tests notice: changes random lines of the product, one at a time, and runs the tests that reach them.
+"""Measures whether the tests detect mistakes: changes random lines of the product and runs the tests that reach them.
 
     python -m tests.mutants --lines 40 --seed 0
     python -m tests.mutants --lines 40 --seed 0 --before ../old
 
-A line is changed as a slip would: a comparison turned round, + for -, a number by one, `and` for `or`, a condition
-denied, a statement left out. The tests are those of the files that import the line's module, nearest first, up to the
-first that fails; each line has a limit of time. With --before, another checkout of the same product, its tests are
-asked about each line that is missed: where they do not catch it either, the line is passed over as not guarded.
+A line is changed like a slip: a comparison reversed, + for -, a number off by one, `and` for `or`, a condition negated,
+a statement left out. The tests are those of the files that import the line's module, nearest first, up to the first
+failure; each line has a time limit. With --before, the tests of another checkout of the product are run on each missed
+line. If they miss it too, the line is skipped as unguarded.
 
 Lines of the command's output begin with `caught`, `MISSED` or `unguarded`. It works in copies of the checkouts.
 """

@@ -1,4 +1,4 @@
-"""Runs the notebooks of examples/ in a kernel, and writes their outputs into them.
+"""Runs the notebooks of examples/ in a kernel, and saves their outputs in them.
 
     python -m tests.notebooks             # all of them, after a change to what they show
     python -m tests.notebooks first_model
@@ -27,7 +27,7 @@ def read(path: pathlib.Path) -> NotebookNode:
 
 
 def run(notebook: NotebookNode, folder: pathlib.Path) -> NotebookNode:
-    """Returns the notebook with the outputs of its cells, run in a folder.
+    """Runs a notebook in a folder, and returns it with the outputs of its cells.
 
     A cell with the tag `raises-exception` may fail, and another one that does so ends the run.
     """
@@ -42,7 +42,7 @@ def run(notebook: NotebookNode, folder: pathlib.Path) -> NotebookNode:
 
 
 def cleaned(notebook: NotebookNode) -> NotebookNode:
-    """Returns the notebook without what differs from run to run or tells of the machine: ids, times and versions."""
+    """Returns the notebook without parts that vary between runs or machines: ids, times and versions."""
     notebook.metadata = nbformat.from_dict(METADATA)
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number}"

@@ -1,4 +1,4 @@
-"""What Beam computes again for every step of every pipeline, remembered for the process.
+"""Caches results that Beam computes again for every step of every pipeline.
 
 A small run has 260 steps in its pipelines. For each of them Beam inspects the signatures of all methods of a DoFn, and
 for each look at the options it builds the parser of their flags anew: both together are a quarter of a run's CPU time.
@@ -16,7 +16,7 @@ _Arguments = tuple[list[str], list[Any]]
 
 
 def remember() -> None:
-    """For the rest of the process, and for its forks."""
+    """Turns the cache on for the rest of the process, and for its forks."""
     from apache_beam.options import pipeline_options  # Lazy: 1 s; processes of one file do without it.
     from apache_beam.transforms import core
 
@@ -25,7 +25,7 @@ def remember() -> None:
 
 
 def remembered_arguments(find: Any) -> Any:
-    """`find(function)`, which gives names and defaults of arguments, asked once for a function, alone and bound."""
+    """Returns `find(function)`, which gives names and defaults of arguments, with a cache per function and binding."""
     known: tuple[weakref.WeakKeyDictionary[Any, _Arguments], ...] = (
         weakref.WeakKeyDictionary(),
         weakref.WeakKeyDictionary(),
@@ -45,7 +45,7 @@ def remembered_arguments(find: Any) -> Any:
 
 
 def remembered_options(initialise: Any) -> Any:
-    """`PipelineOptions.__init__`, which parses flags once for a class of options."""
+    """Returns `PipelineOptions.__init__` with a cache: it parses flags once per class of options."""
     known: dict[tuple[type, tuple[str, ...]], dict[str, Any]] = {}
 
     def init(self: Any, flags: Sequence[str] | None = None, **changes: Any) -> None:

@@ -1,4 +1,4 @@
-"""What TensorFlow, Keras and httpx do for the sake of messages, or anew each time, and test processes do without.
+"""Leaves out work of TensorFlow, Keras and httpx for error messages, or that they repeat, in test processes.
 
 - Each operation of a graph keeps the stack that made it, for the message of an error. A stack of pytest is 60 frames
   deep: 3 to 4% of all CPU time.
@@ -7,7 +7,7 @@
 - Keras wraps each call of a layer so that an error shows its arguments.
 - A client of httpx reads the certificates of all authorities, in 30 ms.
 
-Forks of a test process do without them too, servers and commands that are started anew do not.
+It is left out in forks of a test process too, but not in new servers and commands.
 """
 
 import functools
@@ -16,7 +16,7 @@ from typing import Any
 
 
 def leave_out() -> None:
-    """For the rest of the process, and for its forks."""
+    """Leaves the work out for the rest of the process, and for its forks."""
     import httpx
     import keras  # the process has imported TensorFlow
     from tensorflow.python.ops import gen_resource_variable_ops
@@ -30,13 +30,13 @@ def leave_out() -> None:
 
 
 def with_one_answer(extract: Callable[..., Any]) -> Callable[..., Any]:
-    """`tf_stack.extract_stack`, which gives the stack of now to whoever asks later."""
+    """Returns `tf_stack.extract_stack` with a single answer: the present stack for all later calls."""
     stack = extract()
     return lambda *_, **__: stack
 
 
 def without_debug_name(make: Callable[..., Any]) -> Callable[..., Any]:
-    """`var_handle_op`, which makes handles of the same shape and type by the same kernel; in a graph it is as ever."""
+    """Returns `var_handle_op`, which uses one kernel for handles of one shape and type; it is unchanged in a graph."""
     from tensorflow.python.eager import context
 
     def handle(*arguments: Any, **options: Any) -> Any:

@@ -1,11 +1,11 @@
-"""What the tests of most files do without, because it takes longer than all that they look at.
+"""Leaves out work that most test files do not test and that takes longer than all that they test.
 
 - Grappler: it optimises each signature of a loaded graph before the first run. Loading a small export and running five
   of its signatures takes 0.4 s of CPU without it, and 1.8 s with it.
-- matplotlib, for the seven charts of a run's report: 1 s of the 6 s of a small run. What they show is still computed.
+- matplotlib, for the seven charts of a run's report: 1 s of the 6 s of a small run. Their data is still computed.
 
-Both are a part of what users have, so the files named here do without neither. Nor do processes: servers, commands and
-workers, also those that begin as forks of a test process; but for those that call `leave_out`.
+Users have both, so the files named here keep both. So do processes: servers, commands and workers, also forks of a test
+process, unless they call `leave_out`.
 """
 
 import functools
@@ -57,7 +57,7 @@ def _load_session(folder: Path, config: Any = None, tags: Sequence[str] = ("serv
 
 
 def without_optimisers(config: Any) -> Any:
-    """A copy of a ConfigProto, or of TensorFlow's default one, that leaves graphs as they are."""
+    """Returns a copy of a ConfigProto, or of TensorFlow's default one, that leaves graphs unchanged."""
     from tensorflow.core.protobuf import config_pb2  # whoever loads a session has imported TensorFlow
 
     quick = config_pb2.ConfigProto()
@@ -73,12 +73,12 @@ sessions.load_session = _load_session  # before other modules take its name
 
 
 def titled_svg(chart: Any) -> str:
-    """In place of a chart: a picture of its title."""
+    """Returns a picture of a chart's title, in place of the chart."""
     return f'<svg xmlns="http://www.w3.org/2000/svg" role="img"><title>{html.escape(chart.title)}</title></svg>'
 
 
 def leave_out() -> None:
-    """Does without both in this process from now on."""
+    """Leaves out both in this process from now on."""
     global _is_optimised
     _is_optimised = False
     from ctrpipe.pipeline.report import plots  # Lazy: 0.5 s; a process that draws nothing does without it.
@@ -87,13 +87,13 @@ def leave_out() -> None:
 
 
 def is_of(file: Path, names: tuple[str, ...], test: str = "") -> bool:
-    """Whether a file of tests, or a test of it, is one of these, or in one of these folders."""
+    """Returns whether a test file, or a test of it, is one of these, or in one of these folders."""
     return file.is_relative_to(ROOT) and f"{file.relative_to(ROOT).as_posix()}::{test}".startswith(names)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Decides before the fixtures of a file make what its tests share."""
+    """Decides before the fixtures of a file make the shared objects of its tests."""
     global _is_optimised
     is_large = item.get_closest_marker("large") is not None
     _is_optimised = is_of(item.path, OPTIMISED + OPTIMISED_WHERE_LARGE * is_large, item.name)

@@ -1,4 +1,4 @@
-"""What is expensive and several test files need, made once in a run of the tests, whatever its processes.
+"""Expensive inputs of several test files, made once in a run of the tests for all its processes.
 
 A test only reads it; one that writes copies it first. A folder that was written to fails the run.
 """
@@ -32,7 +32,7 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedFo
 
 
 def made_once(folder: pathlib.Path, make: Callable[[pathlib.Path], object]) -> pathlib.Path:
-    """Fills the folder, unless it is; another process that wants it meanwhile waits. Returns the folder."""
+    """Fills the folder unless it is full, while other processes wait for it. Returns the folder."""
     with folder.with_name(f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if _note(folder).exists():
@@ -50,7 +50,7 @@ def check_unchanged(folder: pathlib.Path) -> None:
 
 
 def _note(folder: pathlib.Path) -> pathlib.Path:
-    """Says what is in a folder that is whole."""
+    """Records the contents of a complete folder."""
     return folder.with_name(f"{folder.name}.made")
 
 

@@ -1,7 +1,7 @@
 """Prints the slowest test files at the end of a long run.
 
-It counts seconds of CPU, of a test process and of what it started and waited for: a busy machine changes them little.
-What a run prepares for a test counts for the test that asked for it first. `--cpu-table=FILE` writes every test's
+It counts the CPU seconds of a test process and of its ended children, which a busy machine changes little.
+A fixture counts for the first test that uses it. `--cpu-table=FILE` writes every test's
 seconds, most first.
 """
 
@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def cpu_seconds() -> float:
-    """Of this process, of the children that it has waited for, and of the forks of `warm_processes` that have ended."""
+    """Returns the CPU seconds of this process, of its ended children, and of the ended forks of `warm_processes`."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime + warm_processes.children_seconds()
 
@@ -58,7 +58,7 @@ def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
 
 
 def _seconds(reports: Iterable[object]) -> Iterable[tuple[str, float]]:
-    """By test: its seconds, once for each of its reports; none for the report of a worker's crash."""
+    """Returns the seconds of each test, once for each of its reports; none for the report of a worker's crash."""
     for report in reports:
         if isinstance(report, pytest.TestReport):
             yield report.nodeid, getattr(report, "cpu_seconds", 0.0)

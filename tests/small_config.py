@@ -1,4 +1,4 @@
-"""A configuration with little more than what every one must have, and what a part of one means in it."""
+"""A configuration with little more than the required keys, and its combination with a part of another one."""
 
 from typing import Any
 

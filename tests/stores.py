@@ -4,6 +4,7 @@ import dataclasses
 import os
 import pathlib
 import sys
+import threading
 import uuid
 from collections.abc import Iterator
 
@@ -36,14 +37,14 @@ class Store:
 
 @pytest.fixture(scope="session")
 def s3_port() -> Iterator[int]:
-    """A server of moto that speaks S3."""
+    """Yields the port of moto's server of S3."""
     with s3_server() as port:
         yield port
 
 
 @pytest.fixture(scope="session")
 def gs_port() -> Iterator[int]:
-    """A server that speaks Google Cloud Storage's JSON API."""
+    """Yields the port of a server of Google Cloud Storage's JSON API."""
     port = free_port()
     command = [sys.executable, "-m", "gcp_storage_emulator", "start", "--host=127.0.0.1", f"--port={port}"]
     with running([*command, "--in-memory"], port):
@@ -52,18 +53,21 @@ def gs_port() -> Iterator[int]:
 
 @pytest.fixture(scope="session")
 def abfs_port() -> Iterator[int]:
-    """Microsoft's emulator of Azure Storage, Azurite."""
+    """Yields the port of Azurite, Microsoft's emulator of Azure Storage."""
     if not _AZURITE.exists():
         pytest.skip("no Azurite: run `make azurite`")
     port = free_port()
     command = [str(_AZURITE), "--blobHost", "127.0.0.1", "--blobPort", str(port), "--inMemoryPersistence", "--silent"]
     with running([*command, "--skipApiVersionCheck"], port):
         yield port
+    for thread in threading.enumerate():
+        if thread.name == "azure":  # left to itself by `stores`: a request at the end of the process would end it badly
+            thread.join(60)
 
 
 @pytest.fixture
 def s3(s3_port: int, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """An empty bucket of S3, which the environment leads to."""
+    """Yields an empty bucket of S3, to which the environment points."""
     bucket = f"bucket-{uuid.uuid4().hex}"
     environment = {**KEYS, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{s3_port}", "AWS_REGION": "eu-central-1"}
     make_bucket(s3_port, bucket)
@@ -72,7 +76,7 @@ def s3(s3_port: int, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 @pytest.fixture
 def gs(gs_port: int, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """An empty bucket of Google Cloud Storage, which the environment leads to."""
+    """Yields an empty bucket of Google Cloud Storage, to which the environment points."""
     bucket = f"bucket-{uuid.uuid4().hex}"
     ask(gs_port, "POST", "/storage/v1/b?project=tests", f'{{"name": "{bucket}"}}'.encode())
     environment = {"STORAGE_EMULATOR_HOST": f"http://127.0.0.1:{gs_port}"}
@@ -81,7 +85,7 @@ def gs(gs_port: int, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 @pytest.fixture
 def abfs(abfs_port: int, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """An empty container of Azure Storage, which the environment leads to."""
+    """Yields an empty container of Azure Storage, to which the environment points."""
     container = f"container-{uuid.uuid4().hex}"
     endpoint = f"http://127.0.0.1:{abfs_port}"
     environment = {"AZURE_STORAGE_ENDPOINT": endpoint, "AZURE_STORAGE_KEY": _AZURITE_KEY}
@@ -107,7 +111,7 @@ def store(request: pytest.FixtureRequest) -> Store:
 
 @pytest.fixture
 def web(tmp_path: pathlib.Path) -> Iterator[tuple[str, pathlib.Path]]:
-    """A web server that answers no ranges, as Python's own: its URL, and its folder."""
+    """Yields the URL and the folder of a web server that does not support ranges, like Python's own."""
     folder = tmp_path / "web"
     folder.mkdir()
     port = free_port()
@@ -123,7 +127,7 @@ def _led_to(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 
 def lead_to(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has the environment lead to a proxy in front of a store's server."""
+    """Points the environment to a proxy in front of a store's server."""
     for name in _ENDPOINTS:
         monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
 

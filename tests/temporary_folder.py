@@ -1,8 +1,8 @@
-"""Gives a run of the tests a temporary folder of its own, which goes when the run ends.
+"""Gives a run of the tests its own temporary folder, which is removed when the run ends.
 
 TensorFlow, Beam, TFX and multiprocessing leave files where `tempfile` points, by the thousand. Processes that a test
 starts find the folder in TMPDIR, and so do the processes of pytest-xdist, which the first process starts and outlives.
-What JAX has compiled lies there too: the processes of a run compile the same hundreds of small operations.
+It also holds JAX's cache of compiled code, because the processes of a run compile the same small operations.
 A test's own folder, `tmp_path`, stays where pytest puts it, and for as long as pytest keeps it.
 """
 

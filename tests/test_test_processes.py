@@ -8,6 +8,7 @@ import tempfile
 
 import pytest
 
+from tests.conftest import places_of
 from tests.worker_memory import FILE_MB, LEAST_MB, bound_mb, worth_starting
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -152,3 +153,11 @@ def test_a_test_that_crashes_its_worker_is_not_run_again_and_the_others_are(tmp_
     files = {"test_a.py": f"import os\n{crashes}def test_comes_after_it(): pass\n", "test_b.py": "def test_b(): pass\n"}
     said = run(tmp_path, files, "-n", "1", "--dist", "loadfile", code=1)
     assert "1 failed, 2 passed" in said
+
+
+def test_workers_begin_with_other_folders_and_collect_the_same():
+    places = [places_of(worker, 3) for worker in range(3)]
+    assert len({first for first, *_ in places}) == 3 and len({frozenset(of_one) for of_one in places}) == 1
+    assert places_of(7, 3) == places[1]  # one in the place of another that has grown
+    files = list((ROOT / "tests").rglob("test_*.py"))
+    assert [file for file in files if not any(file.is_relative_to(place) for place in places[0])] == []

@@ -61,7 +61,7 @@ Exit code 3 names a file with a Python traceback. It is a defect of ctrpipe: ple
 
 @dataclasses.dataclass(frozen=True)
 class Message:
-    """A user's mistake as the source has it.
+    """A message for a user's mistake, as a template in the source.
 
     Attributes:
         file: Path of the source, from the project's root.
@@ -74,7 +74,7 @@ class Message:
 
 @dataclasses.dataclass(frozen=True)
 class Note:
-    """What a message does not say itself.
+    """The cause and cure of messages.
 
     Attributes:
         fragments: The note is for messages that contain one of these.
@@ -92,14 +92,14 @@ class Note:
 
 @functools.cache
 def messages() -> list[Message]:
-    """Returns all messages in the source whose words are there, each once, in an order that a file's move leaves."""
+    """Returns all messages with constant words in the source, each once, in an order independent of file names."""
     texts = {message for path in code_files(ROOT) for message in _messages_in(path)}
     return sorted(texts, key=lambda message: (re.sub("<[^>]*>", "", message.text), message.text, message.file))
 
 
 @functools.cache
 def notes() -> list[Note]:
-    """Returns the notes of docs/troubleshooting.yaml, in the file's order: the first that fits a message is its."""
+    """Returns the notes of docs/troubleshooting.yaml in order; the first that fits a message applies."""
     return [
         Note(tuple(entry["messages"]), " ".join(entry["cause"].split()), " ".join(entry.get("cure", "").split()))
         for entry in yaml.safe_load(NOTES.read_text())["notes"]
@@ -113,13 +113,13 @@ def topics() -> dict[str, list[str]]:
 
 
 def topic_of(message: Message) -> str:
-    """Returns the topic with the longest path that the message's file begins with; empty: none has one."""
+    """Returns the topic with the longest path that begins the path of the message's file; "" without one."""
     places = [(path, title) for title, paths in topics().items() for path in paths if message.file.startswith(path)]
     return max(places, key=lambda place: len(place[0]), default=("", ""))[1]
 
 
 def cause_and_cure(message: Message) -> tuple[str, str]:
-    """Returns what the notes and the message itself say; either may be empty."""
+    """Returns the cause and the cure from the notes and the message itself; either may be empty."""
     own = message.text.rpartition("; ")[2] if "; " in message.text else ""
     for note in notes():
         if note.is_for(message):
@@ -159,7 +159,7 @@ def _messages_in(path: pathlib.Path) -> Iterator[Message]:
 
 
 def _written(function: ast.FunctionDef) -> Iterator[ast.expr]:
-    """Yields what a function returns, gives a name to, or appends to a list."""
+    """Yields the values that a function returns, assigns, or appends to a list."""
     for node in ast.walk(function):
         if isinstance(node, ast.Return | ast.Assign) and node.value is not None:
             yield node.value
@@ -175,7 +175,7 @@ def _raises_a_mistake(call: ast.Call, file: str) -> bool:
 
 
 def _says_something(text: str) -> bool:
-    """Whether a template has words of its own, and is not another error's message passed on."""
+    """Returns whether a template has its own words, and does not only pass on another error's message."""
     return any(character.isalpha() for character in re.sub("<[^>]*>", "", text))
 
 
@@ -217,7 +217,7 @@ def _placeholder(value: ast.expr) -> str:
 
 
 def _name(value: ast.expr) -> str:
-    """Returns the name of what an expression shows: of `', '.join(sorted(names))` it is `names`."""
+    """Returns the name of the value that an expression shows, such as `names` for `', '.join(sorted(names))`."""
     match value:
         case ast.Name(name) | ast.Attribute(_, name):
             return name

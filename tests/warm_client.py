@@ -1,4 +1,4 @@
-"""Stands for an interpreter: `python -IS warm_client.py ADDRESS -c CODE ARGUMENTS...`, or `-m MODULE ARGUMENTS...`.
+"""Replaces an interpreter: `python -IS warm_client.py ADDRESS -c CODE ARGUMENTS...`, or `-m MODULE ARGUMENTS...`.
 
 A process of warm_python.py, which has its imports behind it, does what is asked with this one's environment, folder and
 streams. This one hands SIGINT and SIGTERM on and ends as that one does, and that one ends where this one is killed.

@@ -1,4 +1,4 @@
-"""New processes of the tests that find TensorFlow and TFX imported, where an interpreter would import them in 3 to 7 s.
+"""Starts processes of the tests with TensorFlow and TFX already imported, which takes an interpreter 3 to 7 s.
 
 A worker of pytest-xdist forks itself once, when it has imported what its tests need and TensorFlow has no thread yet.
 That copy is forked for each process that the worker starts by multiprocessing's method "spawn", and for each command of
@@ -69,7 +69,7 @@ def _serve_forks(listener: socket.socket, alive: int) -> NoReturn:
 
 
 def children_seconds() -> float:
-    """CPU time of the forks that have ended, and of the processes that are forked."""
+    """Returns the CPU time of the ended forks, and of the processes that are forked."""
     if _owner != os.getpid():
         return 0.0
     return sum(map(_seconds, [_server._forkserver_pid, *counted]))
@@ -110,7 +110,7 @@ class _Fork(multiprocessing.popen_forkserver.Popen):
 
 
 class _InSurroundings:
-    """A process object that is unpickled after the surroundings of the process that pickled it are restored."""
+    """A process object that restores the environment of the process that pickled it before it is unpickled."""
 
     def __init__(self, process: Any):
         self.process = process
@@ -169,14 +169,14 @@ class WarmCommand:
         return self._process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Raises subprocess.TimeoutExpired, as Popen.wait does."""
+        """Waits for the process. Raises subprocess.TimeoutExpired, as Popen.wait does."""
         self._process.join(timeout)
         if self._process.exitcode is None:
             raise subprocess.TimeoutExpired("ctrpipe", timeout or 0.0)
         return self._process.exitcode
 
     def communicate(self, timeout: float | None = None) -> tuple[None, str]:
-        """Returns None and what it wrote to standard error; kills it after `timeout` seconds."""
+        """Returns None and its standard error; kills it after `timeout` seconds."""
         late = threading.Timer(timeout, self.kill) if timeout else None
         if late:
             late.start()
@@ -240,7 +240,7 @@ def _run(words: list[str], folder: str, environment: dict[str, str], errors: int
 def start_warm(
     *words: object, cwd: pathlib.Path | None = None, env: Mapping[str, str] | None = None, stderr: int | IO[str]
 ) -> WarmCommand:
-    """Starts `ctrpipe WORDS` where its imports are not what is tested; its standard output goes nowhere.
+    """Starts `ctrpipe WORDS` for tests that do not test its imports; its standard output is discarded.
 
     Args:
         words: The command's words.

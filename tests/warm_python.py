@@ -1,4 +1,4 @@
-"""Interpreters that have imported what tests start them for, which takes 3 to 6 s of a core each time.
+"""Interpreters with a backend already imported, which takes 3 to 6 s of a core each time.
 
 `python("jax")` and `python("tensorflow")` stand for `sys.executable` in a command: a process that has imported Keras on
 this backend is forked for each. It is for code whose own imports are tested elsewhere. Outside pytest-xdist both are
@@ -43,7 +43,7 @@ def python(backend: str) -> list[str]:
 
 
 def use_in_commands() -> None:
-    """From now on what trains on another backend or with other workers, and servers that are measured, are such."""
+    """Uses them from now on for trainings on another backend or with other workers, and for measured servers."""
     from ctrpipe.pipeline.training import process  # Lazy: 1 s; processes of one file do without it.
     from ctrpipe.serving.latency import target  # Lazy: as well
 
@@ -59,7 +59,7 @@ def _start_command(start: Callable[..., Any], command: Sequence[str], **options:
 
 
 def _start(backend: str) -> str:
-    """Starts the process that is forked, which ends with this one; returns its address."""
+    """Starts the process to fork, which ends with this one; returns its address."""
     address = os.path.join(tempfile.mkdtemp(prefix="warm-"), "socket")  # the first process removes it, with all others
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
@@ -98,7 +98,7 @@ def serve_jax(listener: int) -> None:
 
 
 def _serve_tensorflow(listener: int, alive: int) -> None:
-    """Under pytest-xdist it is a fork itself, see warm_processes."""
+    """Serves forks with TensorFlow; under pytest-xdist it is a fork itself, see warm_processes."""
     import_tensorflow()
     with importing_tfx():
         import ctrpipe.pipeline.kubeflow.work
@@ -147,7 +147,7 @@ def _answer(connection: socket.socket) -> NoReturn:
 
 
 def _run(asked: dict[str, Any], streams: list[int]) -> NoReturn:
-    """Is the interpreter that was asked for."""
+    """Runs the requested command as its interpreter."""
     code = 1
     try:
         _surround(asked, streams)
@@ -177,7 +177,7 @@ def _run(asked: dict[str, Any], streams: list[int]) -> NoReturn:
 
 
 def _surround(asked: dict[str, Any], streams: list[int]) -> None:
-    """Takes the streams, the environment, the folder and the umask of whoever asked."""
+    """Takes over the streams, the environment, the folder and the umask of the caller."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
@@ -193,7 +193,7 @@ def _surround(asked: dict[str, Any], streams: list[int]) -> None:
 
 
 def _set_jax(environment: Mapping[str, str]) -> None:
-    """JAX reads its own variables while it is imported."""
+    """Sets JAX's variables, which JAX has read during its import."""
     if jax := sys.modules.get("jax"):
         for name, value in environment.items():
             if name.startswith("JAX_") and value != os.environ.get(name):

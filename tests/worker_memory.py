@@ -27,7 +27,7 @@ _PEAKS = pytest.StashKey[list[int]]()
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """One process more than there are cores, as far as the memory goes: tests wait for servers and deadlines."""
+    """Returns one process more than there are cores, if memory suffices: tests wait for servers and deadlines."""
     return worth_starting(cores(), psutil.virtual_memory().available // 2**20)
 
 
@@ -36,7 +36,7 @@ def worth_starting(processors: int, available_mb: int) -> int:
 
 
 def bound_mb(workers: int, available_mb: int) -> int:
-    """Returns what a process may take: its share of the memory that is left beside servers and runs."""
+    """Returns the memory bound of a process: its share of the memory that servers and runs leave."""
     return max(LEAST_MB, (available_mb - OTHERS_MB) // workers)
 
 
@@ -58,7 +58,7 @@ def replaced_above_mb(config: pytest.Config) -> int:
 
 
 class ShortLivedWorkers(LoadFileScheduling):
-    """Hands out tests file by file, as `--dist loadfile` does, and ends a worker that has grown."""
+    """Distributes tests file by file, as `--dist loadfile` does, and ends a worker that has grown."""
 
     def _reschedule(self, node: WorkerController) -> None:
         if node not in self.registered_collections:
@@ -72,9 +72,9 @@ class ShortLivedWorkers(LoadFileScheduling):
             super()._reschedule(node)
 
     def remove_node(self, node: WorkerController) -> str | None:
-        """Gives what a worker has left to the others, but for the test that it crashed in, which pytest-xdist repeats.
+        """Gives a worker's remaining tests to the others, except the test that crashed it, which pytest-xdist repeats.
 
-        Returns that test, None where the worker had ended all of its tests.
+        Returns that test; None if the worker had ended all its tests.
         """
         work = self.assigned_work.pop(node)
         crashed = next((test for tests in work.values() for test, ended in tests.items() if not ended), None)
@@ -112,7 +112,7 @@ def give_memory_back() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _compiled_given_back() -> Iterator[None]:
-    """What a file's tests compiled, as far as it can be had back.
+    """Frees the code that a file's tests compiled, as far as possible.
 
     Most files compile nothing, and looking for garbage takes up to 0.3 s.
     """
@@ -139,7 +139,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log) -> LoadFileSchedulin
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: WorkerController, error: object) -> None:
-    """Notes a worker's peak, ends its process, and starts another one where there is work left."""
+    """Records a worker's peak, ends its process, and starts another one if work is left."""
     if error:
         return
     node.ensure_teardown()  # pytest-xdist itself would keep the process, and its memory, to the end of the run
@@ -159,7 +159,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def files_left(config: pytest.Config) -> int:
-    """The files that no process has run: pytest-xdist ends without a word where none of them can be started again."""
+    """Returns the files that no process has run: pytest-xdist ends silently if no worker can be started again."""
     session = config.pluginmanager.getplugin("dsession")
     if session is None or session.shouldstop or not isinstance(session.sched, ShortLivedWorkers):
         return 0

@@ -179,7 +179,7 @@ def write(report: dict[str, Any], output: pathlib.Path) -> None:
 
 
 def print_tables(terminal: Console, tables: RenderableType) -> None:
-    """Prints tables, and the lines between them, so that no number is broken where the terminal is narrow."""
+    """Prints tables, and the lines between them, without breaking numbers on a narrow terminal."""
     for part in tables.renderables if isinstance(tables, Group) else [tables]:
         if isinstance(part, Table):
             print_table(terminal, part)

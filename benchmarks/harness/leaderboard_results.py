@@ -1,4 +1,4 @@
-"""What a leaderboard says of its trainings: means with intervals over seeds and rows, and who is told from the best."""
+"""The results of a leaderboard: means with intervals over seeds and rows, and the models that differ from the best."""
 
 import dataclasses
 import math
@@ -64,10 +64,10 @@ def _estimates(scored: ScoredRows) -> dict[str, Estimate]:
 def leaderboard(trained: Sequence[Trained], chosen: LeaderboardSet) -> list[dict[str, Any]]:
     """Returns an entry for each model, the best mean AUC first.
 
-    A model is told from the best if the interval of its distance in AUC does not reach 0. The intervals are paired on
-    rows, over seeds and rows, and each has the level 1 - .05 / (models - 1), by Bonferroni. So of all models the one
-    that is truly the best is among those that are not told from the first in 95% of logs, although the test rows
-    choose the first: it is left out only if some model is by chance ahead of it by more than such an interval.
+    A model is told from the best if the interval of its distance in AUC does not reach 0. The intervals cover seeds and
+    rows, are paired on rows, and have the level 1 - .05 / (models - 1), by Bonferroni. In 95% of logs the truly best
+    model is therefore among those that are not told from the first, although the test rows choose the first: it is
+    left out only if another model is by chance ahead of it by more than its interval.
 
     Raises:
         InputError: the test rows do not define an AUC.

@@ -1,4 +1,4 @@
-"""The data sets of the leaderboard: their files and how to know them, the models' configurations, published figures."""
+"""The data sets of the leaderboard: files and their checks, configurations of the models, published figures."""
 
 import dataclasses
 import hashlib

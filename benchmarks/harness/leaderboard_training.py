@@ -1,4 +1,4 @@
-"""Trains one model of the leaderboard with one seed, in a process of its own: its seconds and memory are its own.
+"""Trains one model of the leaderboard with one seed, in its own process, whose seconds and memory are measured.
 
     python -m benchmarks.harness.leaderboard_training JOB.json
 

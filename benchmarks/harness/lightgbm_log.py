@@ -2,8 +2,8 @@
 
 python -m benchmarks.harness.lightgbm_log '{"log": PATH, "validation": .1, "test": .1, "seed": 1, "out": PATH.npy}'
 
-Numbers are features as they are; a category is its number among the training rows' values, and a value that they lack
-is missing. Writes the test rows' probabilities, and prints {"trees": ...}.
+Numbers are unchanged. A category is its index among the values of the training rows, and a value that they lack is
+missing. Writes the test rows' probabilities, and prints {"trees": ...}.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Runs a command and measures its time, and the CPU time and memory of the command and all its child processes.
 
-A run announces its stages on stderr, so that what it takes is also known by stage.
+A run announces its stages on stderr, so its time and memory are also reported by stage.
 """
 
 import contextlib
@@ -123,7 +123,7 @@ def run_plain(
             errors.seek(0)
             raise ProcessError(f"{name} failed ({code}). Its last words:\n{errors.read()[-LAST_WORDS:]}")
         lines = output.read().splitlines()
-    stages = seen.stages if seen.stages.keys() > {START} else {}
+    stages = seen.stages if seen.stages.keys() - {START} else {}
     return lines, Usage(seconds, sum(seen.ticks.values()) / TICKS, seen.peak_bytes, seen.processes, stages)
 
 

@@ -1,4 +1,4 @@
-"""A server that reads files by S3's protocol and costs next to nothing: the kernel sends the bytes (sendfile).
+"""Serves files by S3's protocol at next to no cost: the kernel sends the bytes (sendfile).
 
 moto's server copies a whole object in Python for each range of it, on the cores of those who read. This one answers
 HEAD and GET, with ranges, of a folder's files in every bucket: `python -m benchmarks.harness.range_server PORT FOLDER`.

@@ -1,4 +1,4 @@
-"""Small logs with headers that a newcomer may have: numbers without clicks to spare, and clicks that are rare."""
+"""Small logs with headers, such as a newcomer may have: few values, only numbers, or rare clicks."""
 
 import pathlib
 

@@ -49,7 +49,7 @@ def bench() -> None:
 @click.option("--rounds", type=click.IntRange(1), help="Rounds; each measures every cell once.", default=None)
 @click.option("--seconds", type=float, help="Seconds per cell and round.", default=None)
 @click.option("--papers/--no-papers", default=None, help="Measure by the methods of Hiformer and BERT4CTR.")
-@click.option("--bars", is_flag=True, help="Set the ratios beside the bars that ctrpipe's own server is held to.")
+@click.option("--bars", is_flag=True, help="Compare the ratios with the targets of ctrpipe's own server.")
 @click.option("--server-flag", "flags", multiple=True, help="A flag of the local server; repeatable.")
 @click.option(
     "--output", type=PATH, default=pathlib.Path("runs/benchmarks/latency"), show_default=True, help="Result folder."

@@ -79,7 +79,7 @@ def canary(
         _roll_out(inference_service, model, moved, remove, share, rollback)
         return
     if inference_service or not model_config_file:
-        raise InputError("give --model_config_file or --inference_service, one of them")
+        raise InputError("give either --model_config_file or --inference_service")
     with contextlib.ExitStack() as stack:
         client, reload = _server(model, grpc, url, stack)
         # Lazy: takes 0.3 s. If TensorFlow is loaded, it must be loaded before this.

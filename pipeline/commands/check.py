@@ -19,9 +19,8 @@ from ctrpipe.pipeline.commands.run import DATA_HELP
 def check(config: pathlib.Path, data: tuple[str, ...], settings: tuple[str, ...]) -> None:
     """Check CONFIG and a log for problems before a run.
 
-    Takes seconds: reads at least the first 10,000 rows of the log and says how many, and counts the rows of each split
-    where the log has at most 256 MB. Exits with code 2 if `ctrpipe run` would fail, and with code 0 if there are only
-    notes.
+    Takes seconds. Reads at least the first 10,000 rows of the log, and counts the rows of each split if the log has at
+    most 256 MB. Exits with code 2 if `ctrpipe run` would fail, and with code 0 if there are only notes.
     """
     # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
     from ctrpipe.pipeline.config import load_config

@@ -33,9 +33,7 @@ class _Compare(click.Command):
     metavar="PATH ...",
     help="Runs of the reference model with different seeds. A B C are then runs of one other model.",
 )
-@click.option(
-    "--task", default=None, help="The label to compare on, alone. Default: the first, and the others below it."
-)
+@click.option("--task", default=None, help="Compare this label only. Default: the first, with the others below it.")
 @click.option(
     "--shards", type=click.IntRange(20), default=20, show_default=True, help="Shards of the test rows, for t values."
 )
@@ -58,8 +56,8 @@ def compare(
     """Test whether models differ by more than chance.
 
     \b
-    Finished runs; a model's runs with another's, by seed; every point of a
-    sweep with the first; scorings of a labelled log:
+    Compare finished runs; models with a run per seed; every point of a sweep
+    with the first; or scorings of a labelled log:
       ctrpipe compare runs/a runs/b
       ctrpipe compare b/seed1 b/seed2 --against a/seed1 a/seed2
       ctrpipe compare runs/sweep

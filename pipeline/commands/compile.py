@@ -23,14 +23,23 @@ from ctrpipe.pipeline.commands.options import CONFIG, PATH
     help="yaml for Kubeflow Pipelines, json for Vertex AI. Default: yaml.",
 )
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key, e.g. training.epochs=2.")
-@click.option("--sweep", "is_sweep", is_flag=True, help="Compile `ctrpipe sweep`: each training in a pod of its own.")
-@click.option("--grid", multiple=True, metavar="KEY=VALUE,VALUE", help="Of --sweep: as in `ctrpipe sweep`; repeatable.")
-@click.option("--tune", "trials", type=click.IntRange(1), metavar="TRIALS", help="Compile `ctrpipe tune` with so many.")
-@click.option("--hosts", type=click.IntRange(2), help="Compile a TrainJob: so many hosts train a run's models.")
-@click.option("--objective", type=click.Choice(get_args(Monitor)), help="Of --tune: as in `ctrpipe tune`.")
-@click.option("--seeds", type=click.IntRange(0), default=None, help="Of --sweep and --tune: as there. Default: 3.")
+@click.option("--sweep", "is_sweep", is_flag=True, help="Compile `ctrpipe sweep`, with one pod per training run.")
 @click.option(
-    "--parallel", type=click.IntRange(1), default=None, help="Of --sweep and --tune: trainings at a time. Default: 4."
+    "--grid", multiple=True, metavar="KEY=VALUE,VALUE", help="With --sweep: as in `ctrpipe sweep`; repeatable."
+)
+@click.option(
+    "--tune", "trials", type=click.IntRange(1), metavar="TRIALS", help="Compile `ctrpipe tune` with so many trials."
+)
+@click.option("--hosts", type=click.IntRange(2), help="Compile a TrainJob that trains on so many hosts.")
+@click.option("--objective", type=click.Choice(get_args(Monitor)), help="With --tune: as in `ctrpipe tune`.")
+@click.option(
+    "--seeds", type=click.IntRange(0), default=None, help="With --sweep or --tune: as in these commands. Default: 3."
+)
+@click.option(
+    "--parallel",
+    type=click.IntRange(1),
+    default=None,
+    help="With --sweep or --tune: training runs in parallel. Default: 4.",
 )
 def compile(
     config: pathlib.Path,
@@ -53,21 +62,21 @@ def compile(
     seed, and settings (a list of KEY=VALUE).
 
     \b
-    A sweep and a study, as pipelines with one training a pod:
+    Compile a sweep or a study, with one training run per pod:
       ctrpipe compile configs/demo.yaml --output sweep.yaml --sweep \\
           --grid model.top_k=2,5,10
       ctrpipe compile mine.yaml --output study.yaml --tune 50 --parallel 5
 
-    Their parameters are data, output and settings. A run of the same output folder continues. With --parallel 1 a study
-    has the trials of `ctrpipe tune`; otherwise those of a round are chosen together.
+    Their parameters are data, output and settings. A run with the same output folder resumes. With --parallel 1, a
+    study has the same trials as `ctrpipe tune`; otherwise, the trials of a round are chosen together.
 
     \b
-    A TrainJob of Kubeflow Trainer, for `kubectl apply -f job.yaml`, which is
-    `ctrpipe run` on four hosts:
+    Compile `ctrpipe run` on four hosts as a TrainJob of Kubeflow Trainer, for
+    `kubectl apply -f job.yaml`:
       ctrpipe compile mine.yaml --output job.yaml --hosts 4
     """
     if len([one for one in (is_sweep, trials, hosts) if one]) > 1:
-        raise InputError("give --sweep, --tune or --hosts, one of them")
+        raise InputError("give only one of --sweep, --tune and --hosts")
     _check_options(
         is_sweep, trials, {"--grid": grid, "--objective": objective, "--seeds": seeds, "--parallel": parallel}
     )

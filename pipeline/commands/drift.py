@@ -25,7 +25,7 @@ from ctrpipe.pipeline.commands.options import CONFIG, MODEL, PATH_OR_URL
     help="What is compared; see above.",
 )
 @click.option("--model", type=MODEL, default=None, help="A run or version: also compare its explanations.")
-@click.option("--trust", is_flag=True, help="Import --model's class if its run names one that is not ctrpipe's.")
+@click.option("--trust", is_flag=True, help="Import the class of --model if it is not a class of ctrpipe.")
 @click.option("--output", type=PATH_OR_URL, default=None, help="Folder or URL for drift.json and drift.html.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key of CONFIG.")
 def drift(

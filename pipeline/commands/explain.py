@@ -22,7 +22,7 @@ from ctrpipe.pipeline.commands.options import MODEL, PATH_OR_URL
     default="average",
     show_default=True,
     metavar="average|missing|FILE:LINE",
-    help="With --row: the reference: rows of the log, a row of missing values, or another row.",
+    help="With --row: compare with rows of the log, with a row of missing values, or with another row.",
 )
 @click.option(
     "--method",
@@ -50,13 +50,13 @@ from ctrpipe.pipeline.commands.options import MODEL, PATH_OR_URL
     help="Write pruned.yaml to --output: the configuration without columns whose joint removal costs less AUC.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed.")
-@click.option("--trust", is_flag=True, help="Import the model's class if the run names one that is not ctrpipe's.")
+@click.option("--trust", is_flag=True, help="Import the model's class if it is not a class of ctrpipe.")
 @click.option(
     "--output",
     type=PATH_OR_URL,
     default=None,
     metavar="DIR",
-    help="Also write JSON, and of a model a page, to this folder or URL.",
+    help="Also write JSON and, without --row, a page to this folder or URL.",
 )
 def explain(
     source: pathlib.Path,
@@ -78,7 +78,7 @@ def explain(
     """Explain a model, or one of its predictions.
 
     \b
-    On the run's test rows; a pushed model, on another log; one row:
+    Explain a run on its test rows, a pushed model on another log, or one row:
       ctrpipe explain runs/mine
       ctrpipe explain runs/mine/models/ctr --data test.tsv
       ctrpipe explain runs/mine --row test.tsv:12

@@ -20,10 +20,10 @@ KDDCUP2012, HISTORY, FUNNEL = "kddcup2012", "history", "funnel"
     type=click.Choice(["criteo", "avazu", "text", KDDCUP2012, HISTORY, FUNNEL]),
     default="criteo",
     show_default=True,
-    help="What is written; see above.",
+    help="Format of the log; see above.",
 )
 @click.option("--rows", type=int, default=40_000, show_default=True, help="Number of rows.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Random seed: the same one, the same log.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Random seed. The same seed gives the same log.")
 @click.option("--output", type=PATH, required=True, help="File to write; .gz compresses it. With kddcup2012: a folder.")
 @click.option(
     "--interplay",
@@ -62,8 +62,8 @@ KDDCUP2012, HISTORY, FUNNEL = "kddcup2012", "history", "funnel"
 @click.option(
     "--drift",
     metavar="RATES",
-    help="Write one log per day, each with --rows rows, to the folder --output. RATES are daily shares that change: of "
-    "the effects of values, the popularity of ids, and the ids: preferences=0.1,popularity=0.05,ids=0.02.",
+    help="Write one log per day, each with --rows rows, to the folder --output. RATES are the shares that change every "
+    "day, of the effects of values, of the popularity of ids, and of ids: preferences=0.1,popularity=0.05,ids=0.02.",
 )
 def generate(
     log_format: str,
@@ -108,11 +108,11 @@ def generate(
     from ctrpipe.transforms.generate import generate as generate_log
 
     if interplay and log_format != KDDCUP2012:
-        raise InputError(f"--interplay is of --format {KDDCUP2012}, not of {log_format}")
+        raise InputError(f"--interplay applies to --format {KDDCUP2012}, not of {log_format}")
     if click_rate is not None and log_format not in (KDDCUP2012, HISTORY, FUNNEL):
-        raise InputError(f"--click-rate is of --format {KDDCUP2012}, {HISTORY} and {FUNNEL}, not of {log_format}")
+        raise InputError(f"--click-rate applies to --format {KDDCUP2012}, {HISTORY} and {FUNNEL}, not of {log_format}")
     if conversion_rate is not None and log_format != FUNNEL:
-        raise InputError(f"--conversion-rate is of --format {FUNNEL}, not of {log_format}")
+        raise InputError(f"--conversion-rate applies to --format {FUNNEL}, not of {log_format}")
     of_history = {
         "attention": attention,
         "history-length": history_length,
@@ -121,10 +121,10 @@ def generate(
     }
     for name, value in of_history.items():
         if value is not None and log_format != HISTORY:
-            raise InputError(f"--{name} is of --format {HISTORY}, not of {log_format}")
+            raise InputError(f"--{name} applies to --format {HISTORY}, not of {log_format}")
     if drift is not None:
         if log_format in (KDDCUP2012, HISTORY, FUNNEL):
-            raise InputError(f"--drift is of --format criteo and text, not of {log_format}")
+            raise InputError(f"--drift applies to --format criteo and text, not of {log_format}")
         generate_days(log_format, days, rows, seed, output, Drift.from_text(drift), say)
         return
     rate: dict[str, Any] = {} if click_rate is None else {"base_rate": click_rate}

@@ -14,15 +14,17 @@ from ctrpipe.pipeline.commands.options import PATH, pattern_order
 @click.argument("log", nargs=-1, required=True, callback=pattern_order)
 @click.option("--output", type=PATH, help="File to write. Default: <name of the log>.yaml in the current folder.")
 @click.option("--label", help="The label column. Default: the most likely one.")
-@click.option("--time", help="Divide the log by the time in this column: the last tenth of the time are the test rows.")
-@click.option("--user", help="The user's column. It is a feature, and without --time no user is in two splits.")
-@click.option("--group", help="Divide the log by this column: no value of it is in two splits.")
-@click.option("--weight", help="The column of the rows' weights.")
-@click.option("--drop", multiple=True, metavar="COLUMN", help="A column that is no feature; repeatable.")
-@click.option("--delimiter", help="Signs between two values, such as ';' or '::'. Default: those that fit best.")
-@click.option("--dataset", metavar="NAME", help="LOG is the folder of a published data set: see below.")
+@click.option("--time", help="Split the log by the time in this column: the last tenth of the time is the test split.")
+@click.option("--user", help="User column. It is a feature; without --time, all rows of a user are in the same split.")
+@click.option("--group", help="Split the log by this column: all rows with the same value are in the same split.")
+@click.option("--weight", help="Column of row weights.")
+@click.option("--drop", multiple=True, metavar="COLUMN", help="Column that is not a feature; repeatable.")
+@click.option("--delimiter", help="Delimiter between two values, such as ';' or '::'. Default: inferred.")
+@click.option("--dataset", metavar="NAME", help="LOG is the folder of this published data set; see above.")
 @click.option(
-    "--budget", metavar="TIME", help="Run `ctrpipe tune` on the draft for this time, as 5m or 2h, in runs/<name>-tune."
+    "--budget",
+    metavar="TIME",
+    help="Run `ctrpipe tune` on the draft for this time, e.g. 5m or 2h, in runs/<name>-tune.",
 )
 @click.pass_context
 def init(
@@ -43,11 +45,11 @@ def init(
 
     Infers the format, the header, the kind of each column and the label from the first 10,000 rows, and proposes a
     model, its training and its gates by the number of rows, columns and clicks. The commented configuration runs
-    without changes. Guesses to check are printed, and marked with ? in the file. With `--label` of a column of numbers,
-    such as a watch time, the model predicts it beside the clicks.
+    without changes. Guesses to check are printed, and marked with ? in the file. If `--label` names a column of
+    numbers, such as a watch time, the model predicts it in addition to the clicks.
 
-    `--dataset` knows the files of a published data set by their names and columns, in the folder LOG: criteo,
-    criteo_1tb, avazu, kddcup2012, movielens, mind, taobao, kuairand and amazon. Nothing is downloaded.
+    `--dataset` recognizes the files of a published data set in the folder LOG by their names and columns: criteo,
+    criteo_1tb, avazu, kddcup2012, movielens, mind, taobao, kuairand or amazon. Nothing is downloaded.
     """
     # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
     from ctrpipe.pipeline.draft.page import Said, draft, draft_of_known, write_draft

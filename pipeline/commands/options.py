@@ -21,7 +21,7 @@ class _Local(click.Path):
         if isinstance(value, str):
             if is_url(value):
                 named = param.get_error_hint(ctx) if param is not None and ctx is not None else "this option"
-                raise InputError(f"{value}: {named} takes a path of this machine; copy it here, or write it here first")
+                raise InputError(f"{value}: {named} takes a local path; copy it here, or write it here first")
             value = str(local_path(check_scheme(value)))
         return super().convert(value, param, ctx)
 

@@ -26,7 +26,13 @@ if TYPE_CHECKING:
 @click.option("--rows", type=click.IntRange(1), default=10, show_default=True, help="Number of rows to send.")
 @click.option("--model", type=MODEL, help="Folder of the served model, which describes the log's format.", default=None)
 @click.option("--config", type=PATH, help="Configuration of the run, instead of --model.", default=None)
-@click.option("--timeout", type=click.FloatRange(0, min_open=True), default=30.0, show_default=True, help="Seconds.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=30.0,
+    show_default=True,
+    help="Timeout of a request in seconds.",
+)
 @click.option("--explain", is_flag=True, help="Also print the contribution of each column to the logit, as bars.")
 @click.option("--verbose", is_flag=True, help="Also print the label and the version that responded.")
 def predict(
@@ -46,7 +52,7 @@ def predict(
 ) -> None:
     """Send rows to a server and print the predictions.
 
-    Prints one line per row: the line number in the file (of Parquet, the row number), a tab and the probability. With
+    Prints one line per row: the line number in the file (for Parquet, the row number), a tab and the probability. With
     --verbose, the label (- if none was used) and the version follow. With --explain, a table of the columns follows
     each row; the model must be exported with serving.explain.
     """
@@ -67,7 +73,7 @@ def predict(
             printed += 1
     if rejects:
         first = f"line {rejects[0].line}: {rejects[0].reason}"
-        say(f"{len(rejects)} malformed rows were passed over, the first is {first}", err=True)
+        say(f"{len(rejects)} malformed rows were skipped; the first is {first}", err=True)
     if not printed:
         raise InputError(f"{file}: no good row in it; check --input and the log's format")
     if printed < rows:

@@ -40,9 +40,11 @@ def prepare() -> None:
     show_default=True,
     help="Number of folds. The past clicks and impressions of a line are counted in the other folds.",
 )
-@click.option("--max-bad-row-rate", type=float, default=0.01, show_default=True, help="Limit of malformed rows a file.")
+@click.option(
+    "--max-bad-row-rate", type=float, default=0.01, show_default=True, help="Maximum share of malformed rows per file."
+)
 @click.option("--workers", type=click.IntRange(1), help="Maximum number of processes. Default: one per core.")
-@click.option("--beam-arg", "beam_args", multiple=True, help="An argument for Beam: do the work on Beam.")
+@click.option("--beam-arg", "beam_args", multiple=True, help="Argument for Beam, which then does the work; repeatable.")
 def kddcup2012(
     folder: pathlib.Path,
     output: pathlib.Path | str,
@@ -198,19 +200,20 @@ def labels(
 @click.argument("log", nargs=-1, required=True, callback=pattern_order)
 @click.argument("output", type=PATH_OR_URL)
 @click.option("--column", default="impressions", show_default=True, help="Column of the lists.")
-@click.option("--separator", default=" ", help="What stands between two items.  [default: a blank]")
-@click.option("--label-separator", default="-", show_default=True, help="What stands between an item and its label.")
-@click.option("--item", default="item", show_default=True, help="Column of the item that the rows get.")
-@click.option("--label", default="label", show_default=True, help="Column of the label that the rows get.")
+@click.option("--separator", default=" ", help="Separator between two items.  [default: a blank]")
+@click.option("--label-separator", default="-", show_default=True, help="Separator between an item and its label.")
+@click.option("--item", default="item", show_default=True, help="Name of the new item column.")
+@click.option("--label", default="label", show_default=True, help="Name of the new label column.")
 @click.option("--columns", metavar="A,B,...", help="Column names of a log without a header.")
 def impressions(log: tuple[str, ...], output: pathlib.Path | str, columns: str | None, **options: str) -> None:
-    """Make rows of lists of impressions, such as MIND's.
+    """Convert lists of impressions, such as MIND's, to rows.
 
-    LOG is files or quoted globs, whose rows list what was shown together: N55689-1 N35729-0. Each item becomes a row.
+    LOG is files or quoted globs. Each of their rows lists the items that were shown together, such as N55689-1
+    N35729-0. Each item becomes a row.
 
     \b
     Writes to OUTPUT:
-      log/*.parquet              the columns of the log but the list, the item
+      log/*.parquet              the columns of the log except the list, the item
                                  and its label, all as text
       dead_letter/rejects.jsonl  malformed rows with file, line and reason
       summary.json               counts
@@ -235,16 +238,16 @@ def impressions(log: tuple[str, ...], output: pathlib.Path | str, columns: str |
     "--on",
     multiple=True,
     required=True,
-    help="Key of a table: COLUMN, COLUMN,COLUMN or LOG=TABLE. Once a table, or for all.",
+    help="Key of a table: COLUMN, COLUMN,COLUMN or LOG=TABLE. Once for each table, or once for all.",
 )
 @click.option("--as-of", help="Column of LOG with the time of the row, for tables with --time.")
 @click.option("--time", multiple=True, help="Column of a table with the time from which a row holds; - for none.")
-@click.option("--prefix", multiple=True, help="What the added columns of a table begin with; - for nothing.")
+@click.option("--prefix", multiple=True, help="Prefix of the columns from a table; - for none.")
 @click.option(
     "--duplicates",
     multiple=True,
     type=click.Choice(["refuse", "first", "last"]),
-    help="What to do with several rows of one key.  [default: refuse]",
+    help="What to do if several rows have the same key.  [default: refuse]",
 )
 @click.option("--time-format", help="Format of the times of LOG, as in a `time` feature. Default: inferred.")
 @click.option("--columns", metavar="A,B,...", help="Column names of a LOG without a header.")
@@ -261,7 +264,7 @@ def join(
     """Join a log with side tables, such as users and items.
 
     LOG and TABLES are files or quoted globs. Each row of LOG gets the columns of the row with its key, or missing
-    values. With --as-of and --time it gets the newest row that is older than itself: nothing of the future comes in.
+    values. With --as-of and --time, it gets the newest of the older rows with its key, and no value from the future.
 
     \b
     Writes to OUTPUT:
@@ -328,10 +331,12 @@ def join(
     show_default=True,
     help="How negatives are drawn.",
 )
-@click.option("--max-bad-row-rate", type=float, default=0.01, show_default=True, help="Limit of malformed events.")
+@click.option(
+    "--max-bad-row-rate", type=float, default=0.01, show_default=True, help="Maximum share of malformed events."
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="Random seed of the negatives and the row order.")
 @click.option("--workers", type=click.IntRange(1), help="Maximum number of processes. Default: one per core.")
-@click.option("--beam-arg", "beam_args", multiple=True, help="An argument for Beam: do the work on Beam.")
+@click.option("--beam-arg", "beam_args", multiple=True, help="Argument for Beam, which then does the work; repeatable.")
 def history(
     log: tuple[str, ...],
     output: pathlib.Path | str,

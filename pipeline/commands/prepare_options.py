@@ -53,7 +53,7 @@ def join_of_options(tables: Sequence[str], options: Mapping[str, Sequence[str]],
     for name, values in options.items():
         if len(values) not in (0, 1, len(tables)):
             raise InputError(
-                f"--{name}: {len(values)} of them for {len(tables)} tables; give one a table in their order, or one "
+                f"--{name}: {len(values)} of them for {len(tables)} tables; give one per table in their order, or one "
                 "for all"
             )
         for table, value in zip(given, itertools.cycle(values) if len(values) == 1 else values, strict=False):

@@ -17,7 +17,7 @@ from ctrpipe.pipeline.commands.options import MODEL, PATH_OR_URL
 @click.option("--group", help="Column that groups rows into lists. Default: user.")
 @click.option(
     "--item",
-    help="Candidate column. Default: the one that shares its vocabulary with a history, or the first of role item.",
+    help="Candidate column. Default: the one that shares its vocabulary with a history, or the first with role: item.",
 )
 @click.option("--k", "depths", multiple=True, type=click.IntRange(1), help="The k of NDCG@k; repeatable. Default: 10.")
 @click.option("--output", type=PATH_OR_URL, help="Folder or URL for ranking.json and ranking.html.")

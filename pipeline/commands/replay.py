@@ -15,7 +15,7 @@ from ctrpipe.pipeline.commands.options import CONFIG, PATH_OR_URL
 @click.option("--data", multiple=True, required=True, help="Quoted glob with a folder or file per day: 'logs/day=*'.")
 @click.option("--output", type=PATH_OR_URL, default=None, help="Result folder or URL. Default: runs/<name>-replay.")
 @click.option("--window", type=click.IntRange(1), default=7, show_default=True, help="Days of data for `retrain`.")
-@click.option("--policy", default="retrain,warm,frozen", show_default=True, help="Policies, comma-separated.")
+@click.option("--policy", default="retrain,warm,frozen", show_default=True, help="Policies, separated by commas.")
 @click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="Training runs per model.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key in every training run.")
 @click.option("--warm-set", "warm_settings", multiple=True, metavar="KEY=VALUE", help="Override a key in warm starts.")
@@ -39,7 +39,7 @@ def replay(
     frozen   keeps the model of the first training run
 
     Writes replay.json (all results), replay.svg, and every training run in seed=N/runs/. Repeat the command to continue
-    an interrupted replay; it may add policies and seeds.
+    an interrupted replay, or to add policies and seeds.
     """
     load_tensorflow()
     # Lazy: numpy, pyarrow and pydantic take 0.7 s.

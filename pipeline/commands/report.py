@@ -15,8 +15,8 @@ from ctrpipe.pipeline.commands.options import PATH_OR_URL
 def report(directory: pathlib.Path | str, opened: bool) -> None:
     """Rewrite the report of a finished run.
 
-    Writes DIRECTORY/report.html. DIRECTORY is the folder of the run, or its URL; the folder of the
-    model that it pushed, or of a version, names its run.
+    Writes report.html to the folder of the run. DIRECTORY is this folder or its URL, the folder of the model that the
+    run pushed, or a version of the model.
     """
     if isinstance(directory, str):
         from ctrpipe.pipeline.run.stored_run import write_stored_report  # lazy: pyarrow takes 0.2 s
@@ -24,7 +24,7 @@ def report(directory: pathlib.Path | str, opened: bool) -> None:
         url = write_stored_report(directory)
         say(f"Written: {url}")
         if opened:
-            say("A page in a store is not opened; copy it to this machine", err=True)
+            say("A page in a store cannot be opened; copy it to this machine", err=True)
         return
     from ctrpipe.pipeline.report.report import write_report  # lazy: jinja2 takes 0.05 s
 

@@ -16,7 +16,7 @@ from ctrpipe.pipeline.commands.options import MODEL, PATH_OR_URL
 @click.option("--items", multiple=True, help="Item log: a file or quoted glob; repeatable. Default: the training rows.")
 @click.option(
     "--item",
-    help="Item column. Default: the one that shares its vocabulary with a history, or the first of role item.",
+    help="Item column. Default: the one that shares its vocabulary with a history, or the first with role: item.",
 )
 @click.option("--top", type=click.IntRange(1), default=100, show_default=True, help="Items to retrieve per query.")
 @click.option(

@@ -12,7 +12,7 @@ from ctrpipe.common.exit_codes import BLOCKED
 from ctrpipe.common.lines import say
 from ctrpipe.pipeline.commands.options import CONFIG, PATH_OR_URL
 
-DATA_HELP = "A raw log file, quoted glob or folder of day=..., or KDD Cup 2012's; repeat for more. Replaces data.paths."
+DATA_HELP = "Raw log: a file, quoted glob, folder of day=... or of KDD Cup 2012; repeatable. Replaces data.paths."
 
 
 @click.command()
@@ -20,8 +20,15 @@ DATA_HELP = "A raw log file, quoted glob or folder of day=..., or KDD Cup 2012's
 @click.option("--data", multiple=True, help=DATA_HELP)
 @click.option("--output", type=PATH_OR_URL, default=None, help="Result folder or URL. Default: runs/<name>.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key, e.g. training.epochs=2.")
-@click.option("--beam-arg", "beam_args", multiple=True, help="An argument for Beam: read and transform with Beam.")
-@click.option("--seeds", type=click.IntRange(1), default=None, help="Trainings of model and baseline. Default: 1.")
+@click.option(
+    "--beam-arg",
+    "beam_args",
+    multiple=True,
+    help="Argument for Beam, which then reads and transforms the log; repeatable.",
+)
+@click.option(
+    "--seeds", type=click.IntRange(1), default=None, help="Training runs of the model and of the baseline. Default: 1."
+)
 @click.option("--warm-start", metavar="RUN|VERSION", help="Start from the weights of this model, or of `latest`.")
 def run(
     config: pathlib.Path,
@@ -42,11 +49,11 @@ def run(
       models/<model_name>/<version>/  for `ctrpipe serve` and TF Serving
       metrics.json, report.html       the metrics, and a report with plots
       request.json                    a request with a row of the log, for curl
-      seeds.json                      with --seeds, each training of both sides
+      seeds.json                      with --seeds, all runs of model and baseline
       dead_letter/                    malformed rows with file, line and reason
       tfx/                            artifacts and the ML Metadata store
 
-    With --output s3://... or gs://..., the run works in a folder of this machine and writes the results to the store.
+    With --output s3://... or gs://..., the run works in a local folder and writes the results to the store.
 
     Repeat the command to continue an interrupted run. All unchanged steps are taken from the cache.
     """
@@ -80,7 +87,7 @@ def run(
         print(next_steps(*after_push(loaded, files, place, folder)))
     else:
         commands = after_block(_as_given(config, data, output, settings, warm_start), loaded, place, folder)
-        print(next_steps(*commands, title="Next, to see what the model learned, and to push it all the same:"))
+        print(next_steps(*commands, title="Next, to see what the model learned, and to push it anyway:"))
     end_preloaded()  # so the CPU time of this command, which a replay measures, includes all its processes
     if not metrics["blessed"] or metrics["drift_breached"]:
         sys.exit(BLOCKED)

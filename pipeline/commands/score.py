@@ -23,7 +23,9 @@ SHOWN_SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 @click.option("--model", type=MODEL, required=True, help="A run, DIR/models/<name>, or one version in it.")
 @click.option("--input", "inputs", multiple=True, required=True, help="Raw log: a file or quoted glob; repeatable.")
 @click.option("--output", type=PATH_OR_URL, required=True, help="Folder or URL for the Parquet files.")
-@click.option("--keep", "kept", multiple=True, metavar="A,B", help="Columns to carry along, as id,user; repeatable.")
+@click.option(
+    "--keep", "kept", multiple=True, metavar="A,B", help="Columns to copy to the scores, e.g. id,user; repeatable."
+)
 @click.option("--workers", type=click.IntRange(1), help="Parts scored in parallel. Default: one per core.")
 @click.option("--beam-arg", "beam_args", multiple=True, help="An argument for Beam, e.g. --beam-arg=--runner=...")
 def score(
@@ -38,9 +40,9 @@ def score(
 
     Runs on this machine, or with --beam-arg as a Beam job. Writes Parquet files with one row per line of the log: file,
     line (from 1), the columns of --keep as texts, ctr, one column per further task, and model_version. Malformed lines
-    have no ctr, and are listed in OUTPUT/_dead_letter. A row whose score is not a finite number has none either, and
-    the exit code is 1. OUTPUT/_summary.json has the counts, the throughput, a histogram of the scores, and the distance
-    of each column from the training log. Repeat the command to continue an interrupted scoring.
+    have no ctr, and are listed in OUTPUT/_dead_letter. A row whose score is not a finite number has no ctr either,
+    and the exit code is 1. OUTPUT/_summary.json has the counts, the throughput, a histogram of the scores, and the
+    distance of each column from the training log. Repeat the command to continue an interrupted scoring.
     """
     if beam_args:
         require("pipeline", "--beam-arg")
@@ -71,12 +73,12 @@ def _print_result(result: "ScoreResult") -> None:
     for line in not_finite(result):
         say(line, err=True)
     if result.drift is None and missing("pipeline"):
-        say(f"Drift: not measured, which needs {missing('pipeline')}; {install('pipeline')}")
+        say(f"Drift: not measured, because this needs {missing('pipeline')}; {install('pipeline')}")
     elif result.drift is None:
-        say("Drift: not known, the model carries no statistics of its training rows")
+        say("Drift: unknown, because the model has no statistics of its training rows")
     else:
         _print_drift(result.drift)
-    before = f", {result.parts_before} of them by an earlier try" if result.parts_before else ""
+    before = f", {result.parts_before} of them by an earlier run" if result.parts_before else ""
     took = f"{result.seconds:.1f} s after {result.start_seconds:.1f} s of start, {result.rows_per_s:,.0f} rows/s"
     say(f"{result.parts} part{'s' if result.parts != 1 else ''}{before}; {took}")
     say(
@@ -90,4 +92,4 @@ def _print_drift(drift: dict[str, Any]) -> None:
     far = [column for column in columns if column["breached"]]
     for column in far:
         say(f"Drift: {column['column']}: {column['text']}")
-    say(f"Drift: {len(far)} of {len(columns)} columns are further from the training rows than they may be")
+    say(f"Drift: {len(far)} of {len(columns)} columns are further from the training rows than their limit")

@@ -17,7 +17,9 @@ from ctrpipe.pipeline.commands.options import PATH
 @click.option("--host", required=True, help="URL of Kubeflow Pipelines, e.g. http://localhost:8888.")
 @click.option("--param", "parameters", multiple=True, metavar="NAME=VALUE", help="Value of a parameter; repeatable.")
 @click.option(
-    "--recurring", metavar="CRON", help='Schedule: "0 4 * * *" is every day at four; six fields: seconds first.'
+    "--recurring",
+    metavar="CRON",
+    help='Schedule, e.g. "0 4 * * *" for every day at four. A sixth field in front is for seconds.',
 )
 @click.option("--replace", is_flag=True, help="Replace the existing schedules of the pipeline.")
 @click.option("--namespace", help="Namespace of the profile, if Kubeflow has several users.")

@@ -46,7 +46,7 @@ def _milliseconds(_context: click.Context, _parameter: click.Parameter, value: s
     type=click.IntRange(0),
     default=3,
     show_default=True,
-    help="Trainings of the best and of the default at the end, compared on test rows; 0 for none.",
+    help="Training runs of the best and of the default at the end, compared on test rows; 0 for none.",
 )
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Override a key in every trial.")
 def tune(
@@ -77,14 +77,14 @@ def tune(
     \b
     Writes to the result folder:
       best.yaml      the best configuration, for `ctrpipe run`
-      proposed.yaml  what to run: the best, or the default where the two do
-                     not differ for sure
-      tune.html      report: what mattered, all trials, best value by budget
+      proposed.yaml  the configuration to run: the best if it is significantly
+                     better, otherwise the unchanged one
+      tune.html      report: importance of keys, all trials, best value by budget
       tune.json      all trials
       study.sqlite   the Optuna study
 
-    Trials are compared on the validation rows only. At the end the best and the configuration as it stands are trained
-    with several seeds each and compared on the test rows, which --budget counts too. The log is read and transformed
+    Trials are compared on the validation rows only. At the end, the best and the unchanged configuration are trained
+    with several seeds each and compared on the test rows; --budget includes this time. The log is read and transformed
     once. Unpromising trials are pruned. Repeat the command to continue an interrupted search, or with a larger budget
     to extend it. With one worker, the same seed gives the same trials.
     """

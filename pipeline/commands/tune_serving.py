@@ -24,7 +24,9 @@ def _numbers(_context: click.Context, parameter: click.Parameter, value: str) ->
 @click.option("--rows", default="1,100", show_default=True, callback=_numbers, help="Rows per request.")
 @click.option("--clients", default="1,8", show_default=True, callback=_numbers, help="Concurrent requests.")
 @click.option("--signature", default="serving_packed", show_default=True, help="Signature to call.")
-@click.option("--seconds", type=click.FloatRange(0.05), default=0.5, show_default=True, help="Seconds per load, round.")
+@click.option(
+    "--seconds", type=click.FloatRange(0.05), default=0.5, show_default=True, help="Seconds per load and round."
+)
 @click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Rounds of measurements.")
 @click.option("--output", type=PATH, default=pathlib.Path("runs/tuned"), show_default=True, help="Result folder.")
 def tune_serving(
@@ -38,9 +40,9 @@ def tune_serving(
 ) -> None:
     """Find the best threads and batching to serve a model.
 
-    MODEL is a run, DIR/models/<name>, or one version in it. Takes a few minutes, with the requests recorded with it.
-    The best setting has the highest throughput in rows/s: the geometric mean over all pairs of --rows and --clients.
-    The result is a file of flags for `ctrpipe serve` and tensorflow_model_server:
+    MODEL is a run, DIR/models/<name>, or one version in it. Takes a few minutes. Uses the requests stored with
+    the model. The best setting has the highest throughput in rows/s: the geometric mean over all pairs of --rows and
+    --clients. The result is a file of flags for `ctrpipe serve` and tensorflow_model_server:
 
     \b
       env $(cat runs/tuned/environment) ctrpipe serve --model_base_path=DIR \\

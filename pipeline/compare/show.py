@@ -38,14 +38,14 @@ def print_comparison(comparison: dict[str, Any]) -> None:
                 cells.append(_small(compared["p"]))
             table.add_row(*cells, end_section=name == comparison["models"][-1])
     terminal = console()
-    print_table(terminal, table)
+    print_table(terminal, table, keys=2)
     for line in _corrections(comparison):
         say(line)
     for name, by_metric in comparison["slices"][0]["differences"].items():
         for metric in judged(by_metric):
             say(verdict(f"{name}: {shown[metric]}", by_metric[metric], first))
     if comparison["further_tasks"]:
-        print_table(terminal, _table_of_tasks(comparison))
+        print_table(terminal, _table_of_tasks(comparison), keys=2)
         for line in _of_further_tasks(comparison):
             say(line)
 
@@ -134,11 +134,15 @@ def verdict(subject: str, compared: dict[str, Any], reference: str) -> str:
     if compared["difference"] is None:
         return f"{subject} is not defined on these rows"
     first, second = compared["seeds"]
-    words = {BETTER: "better than that of", WORSE: "worse than that of", UNDECIDED: "shows no difference to that of"}
+    words = {
+        BETTER: "better than that of",
+        WORSE: "worse than that of",
+        UNDECIDED: "does not differ significantly from that of",
+    }
     over = f"over rows and seeds ({second} and {first})"
     if compared["seeds_error"] is None:
         over = f"over these trainings' rows alone: one seed on {'each' if first == second else 'a'} side, and another"
-        over += " seed may turn it round"
+        over += " seed may reverse it"
     figures = NUMBER_FIGURES if compared.get("lower_is_better") else FIGURES
     low_high = f"{compared['difference']:+{figures}}, 95% {interval_text(compared['interval'], figures)}"
     return f"{subject} {words[compared['verdict']]} {reference} ({low_high}) {over}"

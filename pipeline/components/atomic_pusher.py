@@ -43,7 +43,7 @@ class Executor(executor.Executor):
         if newest and not push_again and self.CheckBlessing(input_dict):
             model, pushed = pathlib.Path(self.GetModelPath(input_dict)), output_dict[specs.PUSHED_MODEL_KEY][0]
             if _are_alike(model, newest):
-                announce(f"{newest}: this model already; not pushed again (serving.push_again)")
+                announce(f"{newest}: has this model already; not pushed again (serving.push_again)")
                 shutil.copytree(model, pushed.uri, dirs_exist_ok=True)
                 self._MarkPushed(pushed, str(newest), newest.name)
                 return

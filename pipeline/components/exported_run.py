@@ -77,7 +77,7 @@ def _assets(
     parent, taken = given.parent, trained.result.taken
     if parent and taken:
         if left := taken["left"]:
-            announce(f"Not taken of the parent: {listed(left)}")
+            announce(f"Not taken from the parent: {listed(left)}")
         described = {"model": parent.name, "fingerprint": parent.fingerprint, "ids": trained.ids, **taken}
         assets[Asset.PARENT] = json.dumps(described, indent=1)
     return assets

@@ -30,6 +30,6 @@ def LastBlessedModel(
     serving = pathlib.Path(model.uri) / SERVABLE
     serving.parent.mkdir(parents=True, exist_ok=True)
     own = place_of(serving.resolve())
-    if own and pushed.is_relative_to(own):  # so that the link of a moved or copied run leads to its own version
+    if own and pushed.is_relative_to(own):  # makes the link of a moved or copied run lead to its own version
         pushed = pathlib.Path(os.path.relpath(pushed, serving.parent.resolve()))
     serving.symlink_to(pushed, target_is_directory=True)

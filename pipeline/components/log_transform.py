@@ -14,7 +14,7 @@ from tfx.types import artifact_utils
 from tfx.types.standard_artifacts import Examples, TransformGraph
 
 from ctrpipe.common.memory import return_freed_memory
-from ctrpipe.common.processes import Workers, end_idle_pools
+from ctrpipe.common.processes import Workers, end_preloaded
 from ctrpipe.common.progress import announce, throttled_announce
 from ctrpipe.pipeline.components.settings import StageSettings
 from ctrpipe.serving.assets import read_log_spec
@@ -95,7 +95,9 @@ def LogTransform(
     transformed_examples.set_string_custom_property(CLIPPED, json.dumps(packed.clipped))
     unknown = {name: all_unknown(log, graph, packed_files(folder)) for name, (_, folder) in splits.items()}
     transformed_examples.set_string_custom_property(ALL_UNKNOWN, json.dumps(unknown))
-    end_idle_pools()  # frees the memory of the worker processes before training
+    # Frees the memory of the worker processes, and of the process that they are forks of (240 MB), before training. An
+    # evaluation by several processes starts new ones, which load TensorFlow in any case.
+    end_preloaded()
     transformed_examples.split_names = examples.split_names
 
 

@@ -161,7 +161,7 @@ def _train(
     """
     history = train_and_export(trainer, inputs, work, code_version)
     start_phase("SeedTrainings")  # the export has begun a phase of its own
-    keras.utils.clear_session()  # the next model would be beside this one in memory
+    keras.utils.clear_session()  # otherwise this model stays in memory next to the next one
     gc.collect()
     spec, test = trainer.spec, payload_files(inputs.payload / "Split-test")
     predicted = predict({SEED: work / SERVABLE}, test, spec.target_columns, work / "predictions", workers)

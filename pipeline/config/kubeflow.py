@@ -173,5 +173,5 @@ class Kubeflow(Section):
             raise ValueError(f"secrets: {both[0]} is in environment too; leave it out of one of them")
         for name, values in (("image_pull_secrets", self.image_pull_secrets), ("volumes", [*self.volumes.values()])):
             if twice := [value for value in values if values.count(value) > 1]:
-                raise ValueError(f"{name}: {twice[0]} is there twice; leave one out")
+                raise ValueError(f"{name}: {twice[0]} appears twice; remove one")
         return self

@@ -39,7 +39,7 @@ class _Loader(yaml.SafeLoader):
         keys = [key.value for key, _ in node.value]
         repeated = sorted({key for key in keys if isinstance(key, str) and keys.count(key) > 1})
         if repeated:
-            raise yaml.YAMLError(f"the key {repeated[0]} comes twice in one mapping, {node.start_mark}")
+            raise yaml.YAMLError(f"the key {repeated[0]} appears twice in one mapping, {node.start_mark}")
         return super().construct_mapping(node, deep)
 
 
@@ -52,7 +52,7 @@ def read_yaml(text: str) -> Any:
     """Returns the value of a YAML document.
 
     Raises:
-        yaml.YAMLError: the text is not valid YAML, or a key comes twice in one mapping.
+        yaml.YAMLError: the text is not valid YAML, or a key appears twice in one mapping.
     """
     try:
         return yaml.load(text, _Loader)

@@ -135,7 +135,7 @@ class RunConfig(LogSpec):
         tail = self.evaluation.tail.columns if self.evaluation.tail else []
         if vectors := [name for name in [*self.evaluation.slices, *tail] if name in self.vector_lengths]:
             raise ValueError(
-                f"evaluation: {vectors[0]} is a vector, by whose values no rows are alike; name another column"
+                f"evaluation: {vectors[0]} is a vector, whose values do not repeat between rows; name another column"
             )
         absent = [name for name in tail if name not in self.feature_columns]
         if absent or len(set(tail)) < len(tail):
@@ -170,8 +170,7 @@ class RunConfig(LogSpec):
             raise ValueError(f"training.loss: {', '.join(absent)} is not a task; the tasks are {tasks}")
         if numbers := [task for task in self.training.loss_by_task if task in self.data.number_tasks]:
             raise ValueError(
-                f"training.loss: {numbers[0]} predicts a number, whose loss is what data.labels.{numbers[0]}.predicts "
-                "says"
+                f"training.loss: {numbers[0]} predicts a number, whose loss data.labels.{numbers[0]}.predicts sets"
             )
         losses = self.training.losses(self.data.click_tasks)
         scores = [name for name in losses if name in WITHOUT_PROBABILITIES]
@@ -183,7 +182,7 @@ class RunConfig(LogSpec):
         if losses[0] in WITHIN_GROUPS and losses[0] != "jrc" and self.training.monitor not in ("auc", "gauc"):
             monitor = self.training.monitor
             raise ValueError(
-                f"training.monitor: {monitor} of the scores of {losses[0]} has no meaning; take gauc or auc"
+                f"training.monitor: {monitor} is meaningless for the scores of {losses[0]}; take gauc or auc"
             )
         if set(losses) != {"binary_cross_entropy"} and self.model.name in OWN_LOSS:
             raise ValueError(f"training.loss: {self.model.name} has a loss of its own; remove training.loss")
@@ -201,7 +200,7 @@ class RunConfig(LogSpec):
         numbers = self.data.number_tasks
         if absent := [task for task in self.gates.numbers if task not in numbers]:
             known = ", ".join(numbers) or "none of the tasks"
-            raise ValueError(f"gates.numbers: {absent[0]} is no task that predicts a number; {known} does")
+            raise ValueError(f"gates.numbers: {absent[0]} is not a task that predicts a number; {known} does")
         for name, model in (("model", self.model), ("evaluation.baseline", self.evaluation.baseline)):
             if model and model.name in CLICKS_ONLY and numbers:
                 task = next(iter(numbers))

@@ -25,7 +25,7 @@ class SearchRange(Section):
         if not low < high:
             raise ValueError(f"the first number of a range should be below the second. Received: [{low:g}, {high:g}]")
         if self.log and low <= 0:
-            raise ValueError(f"a range of logarithms begins above 0. Received: {low:g}")
+            raise ValueError(f"a logarithmic range begins above 0. Received: {low:g}")
         return self
 
     @property

@@ -283,7 +283,7 @@ def _faults(config: RunConfig, rows: pa.Table) -> Iterator[str]:
             except InputError as error:
                 yield str(error)
         if rows[column].null_count == rows.num_rows:
-            yield f"{column}: missing in {seen}; a run ends where it is so in all training rows"
+            yield f"{column}: missing in {seen}; a run fails if it is missing in all training rows"
 
 
 def _column_notes(config: RunConfig, column: str, values: pa.ChunkedArray) -> Iterator[str]:
@@ -319,7 +319,9 @@ def _same_files(files: Sequence[str]) -> list[str]:
 def _check_splits(config: RunConfig, files: Sequence[str], findings: Findings) -> None:
     """Counts the rows of each split, and adds errors that would end a run."""
     if not is_countable(files):
-        findings.notes.append("data.split: the log is too large to count the rows of each split here; a run says them")
+        findings.notes.append(
+            "data.split: the log is too large to count the rows of each split here; a run prints them"
+        )
         return
     counted = count_splits(config.log_spec, files)
     findings.splits = counted.rows

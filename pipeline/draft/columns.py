@@ -67,7 +67,7 @@ class LabelGuess:
     comment: str
     others: tuple[str, ...] = ()  # other possible labels, which would leak this one
     has_gaps: bool = False  # whether rows without a value have no label by the rule
-    number: "NumberLabel | None" = None  # what a model predicts beside the clicks
+    number: "NumberLabel | None" = None  # what a model predicts in addition to the clicks
 
     @property
     def is_unsure(self) -> bool:
@@ -254,9 +254,9 @@ def guess_column(name: str, values: Sequence[str], is_list: bool, weights: str =
     """Returns the inferred kind of a column; `weights` stands between an element and its weight in maps."""
     column = ColumnSample(name, values, is_list, weights)
     if not column.present:
-        return Guess({}, "without a value in the first rows, so that it is left out", True)
+        return Guess({}, "without a value in the first rows: left out", True)
     if not any(value.strip() for value in column.present):
-        return Guess({}, "nothing but blanks in the first rows, so that it is left out", True)
+        return Guess({}, "nothing but blanks in the first rows: left out", True)
     if _is_index(name, column.present):
         return Guess.nothing_repeats("the row's own number, as the index of pandas")
     guesses = (kind.guess(column) for kind in _ASKED)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from ctrpipe.pipeline.draft.groups import group_of
 from ctrpipe.pipeline.draft.other_times import OTHER_TIME
 from ctrpipe.transforms.log.kinds.guess import Guess
-from ctrpipe.transforms.log.ordering import Ordering
+from ctrpipe.transforms.log.ordering import moments_of
 from ctrpipe.transforms.log.sample import LogSample
 
 
@@ -59,31 +59,29 @@ def divided(
     found = group_of(sample, label)
     column = _one_line(found.column) if found else ""
     if _runs(sample.columns[label]) <= 3:
-        why = "by chance, as the log seems to be sorted by the label"
+        why = "at random, because the log seems to be sorted by the label"
         if found:
             return Division(_of_group(found.column), f"{why}; the rows of one {column} are in one split", found.column)
         return Division({"by": "hash"}, why)
     if found and found.is_scattered:
         why = f"the rows of one {column} are all over the log, and in one split here: a test row would be known by them"
         return Division(_of_group(found.column), why, found.column)
-    why = "the log's last rows are the test rows; by: hash draws them by chance"
+    why = "the log's last rows are the test rows; by: hash draws them at random"
     if found:
         why += f", {{by: group, column: {column}}} those of new values of {column}"
     return Division({"by": "order"}, why)
 
 
 def _time_format(guess: Guess) -> str:
-    """Returns the format by which a split reads a column of kind time."""
+    """Returns the format with which a split reads a time column."""
     return str(guess.settings.get("format", "auto"))
 
 
-def _time_keys(values: Sequence[str], time_format: str) -> list[int]:
+def _time_keys(values: Sequence[str], time_format: str) -> list[float]:
     """Returns comparable numbers for the times of a column, in the order of the rows, without the unreadable ones."""
-    if all(value.isdigit() for value in values):
-        return [int(value) for value in values]
-    compared = Ordering("moment", time_format).compare(pa.array([value.encode() for value in values], pa.binary()))
-    keys: list[int] = np.asarray(compared.keys)[compared.faults == 0].tolist()
-    return keys
+    keys = moments_of(pa.array([value.encode() for value in values], pa.binary()), time_format)
+    known: list[float] = keys[~np.isnan(keys)].tolist()
+    return known
 
 
 def _by_time(column: str, why: str, time_format: str = "auto") -> Division:
@@ -97,7 +95,7 @@ def _of_group(column: str) -> dict[str, Any]:
     return {"by": "group", "column": column}
 
 
-def _rises(numbers: Sequence[int]) -> bool:
+def _rises(numbers: Sequence[float]) -> bool:
     """Returns whether numbers rise, with falls in at most 20% of their changes. Equal numbers are allowed."""
     steps = [second - first for first, second in zip(numbers, numbers[1:], strict=False) if first != second]
     return sum(step < 0 for step in steps) <= 0.2 * len(steps)

@@ -26,7 +26,7 @@ class Group:
 
     Attributes:
         column: Its name.
-        is_scattered: Whether the rows of one session lie all over the log, so that the log is not in the order of time.
+        is_scattered: Whether the rows of one session are spread over the log. The log is then not in the order of time.
     """
 
     column: str

@@ -1,13 +1,18 @@
-"""Finds times other than the rows' own, such as birthdays, which `ctrpipe init` leaves out."""
+"""Finds times other than the rows' own, such as birthdays and clicks, which `ctrpipe init` leaves out."""
 
+import dataclasses
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
+from ctrpipe.pipeline.draft.roles import is_outcome
 from ctrpipe.transforms.log.epochs import seconds_of_column
 from ctrpipe.transforms.log.kinds.guess import Guess
+from ctrpipe.transforms.log.ordering import moments_of
+from ctrpipe.transforms.log.strange_times import are_after, passing_gives_away
 
 # A time that says when something else happened than the row: a log is not divided by it.
 OTHER_TIME = re.compile(
@@ -15,6 +20,7 @@ OTHER_TIME = re.compile(
     re.IGNORECASE,
 )
 _BIRTH = re.compile(r"birth|born|(^|_)dob(_|$)", re.IGNORECASE)
+_TIME_END = re.compile(r"[_ ]?(timestamp|datetime|time|date|ts|dt|at|on)$", re.IGNORECASE)
 _YEAR = 365 * 86_400.0  # seconds
 _WIDER = 10  # times the span of the rows' own times
 
@@ -44,9 +50,46 @@ def other_times(columns: Mapping[str, Sequence[str]], guesses: Mapping[str, Gues
     }
 
 
+def times_after(
+    columns: Mapping[str, Sequence[str]], guesses: Mapping[str, Guess], clicks: Sequence[float]
+) -> dict[str, Guess]:
+    """Returns a guess for each column of times that are not before those of another column.
+
+    The column is left out if its name is of a click or of what follows it, or if the time that passes between both
+    gives the label away. Otherwise it may be planned, such as a departure, and the user is asked.
+
+    Args:
+        columns: The values by column.
+        guesses: The kind of each column.
+        clicks: The label of each row, 0 to 1.
+    """
+    moments = {
+        name: moments_of(_words(columns[name]), str(guess.settings.get("format", "auto")))
+        for name, guess in guesses.items()
+        if guess.settings.get("kind") == "time"
+    }
+    found: dict[str, Guess] = {}
+    for name, own in itertools.permutations(moments, 2):
+        if own in found or not are_after(moments[name], moments[own]):
+            continue
+        text = passing_gives_away(moments[name], moments[own], np.asarray(clicks, np.float64))
+        told = f"times after those of {own}"
+        if text or is_outcome(_TIME_END.sub("", name)):
+            why = f"the time between both: {text}" if text else "of what follows the click, by its name"
+            found[name] = Guess({}, f"{told}; {why}: left out, as no request has it", True)
+        elif name not in found:
+            comment = f"{guesses[name].comment}; {told}: are they known when the row is shown?"
+            found[name] = dataclasses.replace(guesses[name], comment=comment, unsure=True)
+    return found
+
+
 def seconds_of(values: Sequence[str], time_format: str) -> np.ndarray:
     """Returns the seconds since 1970 of some times, NaN for those that cannot be read."""
-    return seconds_of_column(pa.array([value.encode() for value in values], pa.binary()), time_format)
+    return seconds_of_column(_words(values), time_format)
+
+
+def _words(values: Sequence[str]) -> pa.Array:
+    return pa.array([value.encode() for value in values], pa.binary())
 
 
 def _ends(values: Sequence[str], time_format: str) -> tuple[float, float]:
@@ -63,6 +106,4 @@ def _left_out(name: str, ends: tuple[float, float]) -> Guess:
     first, last = (int(np.datetime64(int(end), "s").astype("datetime64[Y]").astype(int)) + 1970 for end in ends)
     of_years = f"of {first}" if first == last else f"of {first} to {last}"
     told = f"dates {of_years}, which are not the rows' own: a model would read their hour and weekday alone"
-    return Guess(
-        {}, f"{told}, so that they are left out; write the age, such as days before the row, as a number", True
-    )
+    return Guess({}, f"{told}: left out; write the age, such as days before the row, as a number", True)

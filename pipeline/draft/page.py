@@ -21,9 +21,9 @@ from ctrpipe.pipeline.draft.columns import CLICK_TASK, LabelGuess, guess_column,
 from ctrpipe.pipeline.draft.division import Division, divided
 from ctrpipe.pipeline.draft.made_columns import MadeColumn
 from ctrpipe.pipeline.draft.numbered import numbered_vectors
-from ctrpipe.pipeline.draft.other_times import other_times
+from ctrpipe.pipeline.draft.other_times import other_times, times_after
 from ctrpipe.pipeline.draft.passing import passing_columns
-from ctrpipe.pipeline.draft.recipe import MOST_OF_TREES, LogSize, count_rows, recipe
+from ctrpipe.pipeline.draft.recipe import LogSize, count_rows, recipe
 from ctrpipe.pipeline.draft.roles import Role, counted_label, may_be_weight, more_than, roles
 from ctrpipe.pipeline.draft.sets.mind import impressions_column, is_behaviors
 from ctrpipe.pipeline.draft.sets.registry import SETS, draft_of_behaviors, draft_of_set
@@ -143,7 +143,8 @@ def draft(
         for name, values in sample.columns.items()
         if name not in left_out
     }
-    guesses |= {name: guess for name, guess in other_times(sample.columns, guesses).items() if name not in kept}
+    for not_own in (other_times(sample.columns, guesses), times_after(sample.columns, guesses, clicks)):
+        guesses |= {name: guess for name, guess in not_own.items() if name not in kept}
     if not any(guess.settings for guess in guesses.values()):
         raise _no_columns(path, target.column)
     division = divided(sample, guesses, target.column, said.time, said.group, said.user)
@@ -158,12 +159,12 @@ def draft(
     if not any(guess.settings for guess in guesses.values()):
         raise _no_columns(path, target.column)
     rows = count_rows(files, sample)
-    histories = _histories(sample, guesses, rows)
+    histories = _histories(sample, guesses)
     no_trees = openmp_missing()
     columns = sum(bool(guess.settings) for guess in guesses.values())
     task = target.number.task if target.number else ""
     size = LogSize(rows, columns, sum(clicks) / len(clicks), bool(histories), not no_trees, task)
-    if size.is_large and not task:
+    if not task:
         guesses |= histories
     guesses = {
         name: _with_buckets(_in_brackets(guess) if name in sample.bracketed else guess, size.buckets)
@@ -187,7 +188,9 @@ def draft(
         if guess.unsure
     ]
     unsure += [f"{name}: {role.comment}" for name, role in weights.items() if name != said.weight]
-    unsure += [f"{name} looks like a label too, and is left out: it would betray the label." for name in target.others]
+    unsure += [
+        f"{name} looks like a label too, and is left out: it would give the label away." for name in target.others
+    ]
     of_log = None if name else patterns
     text = _page(of_log, name or _name_of(path), sample, target, guesses, weights, made, division, size)
     check_config(read_yaml(text), (), path)
@@ -295,7 +298,7 @@ def _beside_clicks(path: str, sample: LogSample, column: str) -> LabelGuess | No
     clicks = guess_label(dataclasses.replace(sample, columns=others))
     if clicks is None:
         raise InputError(
-            f"{path}: --label {column}: numbers, which a model predicts beside clicks, and none of "
+            f"{path}: --label {column}: numbers, which a model predicts in addition to clicks, and none of "
             f"{excerpt(', '.join(others))} looks like a label of clicks; add a column of 0 and 1 to the log, or write "
             f"data.labels by hand, such as {{ctr: {{column: {column}, threshold: 1}}}}"
         )
@@ -434,7 +437,7 @@ def _betrays(values: Sequence[str], guess: Guess, clicks: Sequence[float]) -> st
     return gives_away(column, np.asarray(clicks, np.float64))
 
 
-def _histories(sample: LogSample, guesses: dict[str, Guess], rows: int) -> dict[str, Guess]:
+def _histories(sample: LogSample, guesses: dict[str, Guess]) -> dict[str, Guess]:
     """Returns the columns of lists whose elements are another column's values, as histories of its items."""
     single = {
         name: set(sample.columns[name])
@@ -455,11 +458,8 @@ def _histories(sample: LogSample, guesses: dict[str, Guess], rows: int) -> dict[
         items = set(elements)
         owner = max(owners, key=lambda one: len(single[one] & items) / len(single[one] | items))
         settings = {"kind": "sequence", "separator": separator, "max_length": guess.settings["max_length"]}
-        comment = f"items of {owner}: a history of them, for models such as din"
+        comment = f"{guess.comment}; items of {owner}: a history of them, which models such as din read item by item"
         histories[name] = Guess({**settings, "shared_with": owner}, comment)
-        if rows < MOST_OF_TREES:
-            told = f"{guess.comment}; {comment} as kind: sequence, shared_with: {owner}"
-            guesses[name] = dataclasses.replace(guess, comment=told)
     return histories | _with_nested(histories, guesses, sample)
 
 
@@ -484,7 +484,7 @@ def _few_clicks(label: str, clicks: Sequence[float], rows: int) -> Iterator[str]
         yield f"{label}: {of_what} in {fewest:,} of {rows:,} rows: too few to train a model and to test it."
     if late := rows_without_clicks(np.asarray(clicks, np.float64)):
         yield (
-            f"{label}: 0 in the last {late:,} of the first {len(clicks):,} rows, which is no chance: their clicks may "
+            f"{label}: 0 in the last {late:,} of the first {len(clicks):,} rows, which is not chance: their clicks may "
             "not have arrived yet; leave these rows out of the log."
         )
 

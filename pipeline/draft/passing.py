@@ -41,9 +41,9 @@ def passing_columns(
     for name, guess in guesses.items():
         if guess.settings.get("kind") != "categorical" or not _passes([columns[name][row] for row in order]):
             continue
-        text = "hardly a value of the last fifth of the rows is one of the rows before"
+        text = "hardly any value of the last fifth of the rows occurs in the rows before"
         if is_whole or is_session(name) or TIME_NAME.search(name):
-            found[name] = Guess({}, f"{text}, so that a model learns nothing from it for new rows: left out", True)
+            found[name] = Guess({}, f"{text}; a model learns nothing from it for new rows: left out", True)
         else:
             asked = f"{guess.comment}; {text}: do values return later in the log?"
             found[name] = dataclasses.replace(guess, comment=asked, unsure=True)

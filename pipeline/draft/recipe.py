@@ -39,7 +39,7 @@ class LogSize:
         rate: The share of clicks.
         history: Whether a column holds the items that a user clicked before.
         trees: Whether this machine can train trees.
-        number: The task that predicts a number beside the clicks; "" for none.
+        number: The task that predicts a number in addition to the clicks; "" for none.
     """
 
     rows: int

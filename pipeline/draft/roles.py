@@ -182,7 +182,7 @@ def _weights(columns: Mapping[str, Sequence[str]], clicks: Sequence[float]) -> d
         if not is_sure and not _WEIGHT.fullmatch(name):
             continue
         if len(set(numbers)) == 1:
-            by_column[name] = Role(f"{numbers[0]:g} in each row, as a weight that does not weigh: left out")
+            by_column[name] = Role(f"{numbers[0]:g} in each row, a constant weight: left out")
         elif is_sure or _weighs(numbers, clicks):
             if any(role.is_weight for role in by_column.values()):
                 by_column[name] = Role("a second weight of the rows: left out; or is this one data.weight?")
@@ -195,7 +195,9 @@ def _weights(columns: Mapping[str, Sequence[str]], clicks: Sequence[float]) -> d
         shown = next((numbers_by_name[name] for name, role in by_column.items() if role.is_weight), None)
         for name, numbers in numbers_by_name.items():
             if shown and name not in by_column and _counts_clicks(numbers, shown, clicks):
-                by_column[name] = Role("the label's rate times the weight: left out, as it would betray the label")
+                by_column[name] = Role(
+                    "the label's rate times the weight: left out, because it would give the label away"
+                )
     return by_column
 
 
@@ -228,7 +230,7 @@ def _row_id(name: str, values: Sequence[str]) -> str:
     if not _ROW_ID.fullmatch(name):
         return ""
     if different == len(present):
-        return f"another value in each row ({different:,} different values), so that nothing repeats: left out"
+        return f"another value in each row ({different:,} different values), nothing repeats: left out"
     if different > _ID_SHARE * len(present):
         return f"an id of the row or its request ({different:,} different values), as it hardly repeats: left out"
     return ""
@@ -243,7 +245,7 @@ def _outcome(name: str, values: Sequence[str]) -> str:
         return ""
     return (
         f"a number that follows the click, by its name: left out, as no request has it; --label {name} drafts a model "
-        "that predicts it beside the clicks"
+        "that predicts it in addition to the clicks"
     )
 
 
@@ -256,9 +258,9 @@ def _other_label(name: str, values: Sequence[str], clicks: Sequence[float]) -> s
     rate = sum(clicks) / len(clicks)
     rows = list(zip(values, clicks, strict=True))
     if not all(map(_is, values)) and _are_clicked([click for value, click in rows if _is(value)], rate):
-        return "a value in rows with a click alone, as what follows it: left out; is it known before the click?"
+        return "a value only in rows with a click, as what follows it: left out; is it known before the click?"
     if pair and _are_clicked([click for value, click in rows if value.lower().removesuffix(".0") == pair[0]], rate):
-        return f"{pair[0]} in rows with a click alone, as what follows it: left out; is it known before the click?"
+        return f"{pair[0]} only in rows with a click, as what follows it: left out; is it known before the click?"
     return ""
 
 

@@ -6,7 +6,7 @@ from typing import Any
 def drift_gate(drift: dict[str, Any]) -> dict[str, Any]:
     """Returns the row of the gate table for the contents of a drift.json."""
     far = far_columns(drift)
-    reason = f"further away than they may be: {', '.join(far)}" if far else "no column is further away than it may be"
+    reason = f"further away than they may be: {', '.join(far)}" if far else "no column is above its limit"
     bound = "of no column above its limit"
     return {"metric": "drift", "kind": "drift", "bound": bound, "value": None, "passed": not far, "reason": reason}
 

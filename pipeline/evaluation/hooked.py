@@ -81,7 +81,8 @@ def hook_metrics(names: Iterable[str], rows: JudgedRows) -> dict[str, float | No
         if value is not None and not (isinstance(value, numbers.Real) and math.isfinite(value)):
             shown = type(value).__name__ if not isinstance(value, numbers.Real) else f"{value}"
             raise InputError(
-                f"the metric {name} returned {shown}, no finite number; return a float, or None where it is not defined"
+                f"the metric {name} returned {shown}, not a finite number; return a float, or None where it is not "
+                "defined"
             )
         values[name] = None if value is None else float(value)
     return values

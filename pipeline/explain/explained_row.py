@@ -66,7 +66,7 @@ class RowExplained:
     jumps: float | None = None
 
     def with_moments(self, formats: Mapping[str, str]) -> "RowExplained":
-        """Returns the explanation with readable times beside numeric times such as epochs.
+        """Returns the explanation with readable times next to numeric times such as epochs.
 
         Args:
             formats: The format of each column of times.

@@ -136,7 +136,7 @@ def _attribute(source: TrainedModel, scorer: Scorer) -> Attribute:
     kept = source.kept()
     if kept is None or not scorer.packs:
         raise InputError(
-            f"{source.version}: it has no signature {explained.SIGNATURE}, and its Keras model was not kept beside its "
+            f"{source.version}: it has no signature {explained.SIGNATURE}, and its Keras model was not kept with its "
             "run; give the run, or train it with serving.explain true"
         )
     if issubclass(saved_class(kept, source.trust), Boosted):

@@ -22,7 +22,12 @@ def print_explanation(explanation: dict[str, Any]) -> None:
     terminal = console()
     print_table(terminal, columns)
     if explanation["unused"]:
-        print(printable(f"Not in use, though in the log they act with another: {', '.join(explanation['unused'])}"))
+        print(
+            printable(
+                "Not used by the model, although they interact with others in the log: "
+                f"{', '.join(explanation['unused'])}"
+            )
+        )
     together = sum(one["interplay"]["p_value"] < ALPHA for one in explanation["pairs"])
     counted = f"on {explanation['counted_rows']:,} rows"
     pairs = titled(

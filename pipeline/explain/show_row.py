@@ -30,7 +30,10 @@ def print_row(row: RowExplained, line: str) -> None:
     terminal = console()
     print_table(terminal, table)
     if row.jumps is not None and abs(row.jumps) > NOTED_JUMPS:
-        print(f"{row.jumps:+.4f} of it jumps, where the model picks; that is dealt to the columns that move there")
+        print(
+            f"{row.jumps:+.4f} of it are jumps of the logit, because the model selects; they are "
+            "attributed to the columns that change there"
+        )
     if row.tokens:
         tokens = titled("Tokens of the text")
         for name in ("token", "logit", ""):

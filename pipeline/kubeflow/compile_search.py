@@ -156,7 +156,7 @@ class _Steps:
     Args:
         config: The configuration of the steps' containers.
         plan: The first step's input in addition to the pipeline's parameters, as JSON.
-        shown: The type, by name, of what the last step shows beside metrics.
+        shown: The type, by name, of what the last step shows in addition to metrics.
     """
 
     def __init__(self, config: RunConfig, plan: str, shown: dict[str, str]):

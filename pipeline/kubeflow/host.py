@@ -100,7 +100,7 @@ def _check_health(host: Host) -> None:
     if answer.status in (301, 302, 303, 307, 401, 403):  # a redirection leads to a login page
         raise kfp_server_api.ApiException(status=401)
     if answer.status != 200 or "json" not in answer.headers.get("Content-Type", ""):
-        raise InputError(f"{host.url}: HTTP {answer.status}, and no Kubeflow Pipelines; check --host")
+        raise InputError(f"{host.url}: HTTP {answer.status}, which is not Kubeflow Pipelines; check --host")
     if answer.json().get("multi_user") and not host.namespace:
         raise InputError(f"{host.url}: this Kubeflow has several users; give your profile's namespace as --namespace")
 

@@ -131,7 +131,7 @@ def _sweep_plan(arguments: dict[str, Any]) -> SweepPlan:
 
 
 def plan_sweep(task: Task) -> None:
-    """Transforms the log, and lists the trainings to do."""
+    """Transforms the log, and lists the training runs to do."""
     with _begin(task) as (arguments, folder):
         plan, output = _sweep_plan(arguments), folder.path
         folder.fetch(lambda name: not name.startswith(f"{sweep_run.RESULTS}/") or name.endswith(".json"))
@@ -142,7 +142,7 @@ def plan_sweep(task: Task) -> None:
             _Shared(log, files, {}).write(output)
         runs = sweep_run.trainings(plan, log)
         todo = sweep_run.missing(runs, output)
-        announce(f"Sweep {plan.name}: {len(plan.points)} points, {len(todo)} trainings to do")
+        announce(f"Sweep {plan.name}: {len(plan.points)} points, {len(todo)} training runs to do")
         task.parameters["items"] = [run.key for run in todo] or [NOTHING]
 
 
@@ -174,9 +174,7 @@ def summarise_points(task: Task) -> None:
         folder.fetch_below([output / sweep_run.RESULTS, *(shared.places if plan.costs else ())])
         runs = sweep_run.trainings(plan, shared.log)
         if todo := sweep_run.missing(runs, output):
-            raise InputError(
-                f"{arguments['output']}: {len(todo)} trainings have no result; submit again, and they are done"
-            )
+            raise InputError(f"{arguments['output']}: {len(todo)} trainings have no result; submit again to do them")
         with folder.one_at_a_time():
             summary = summarise_sweep(plan, sweep_run.results(plan, runs, shared.log, output))
             write_sweep(summary, output)
@@ -290,7 +288,7 @@ def train_one_trial(task: Task) -> None:
         with shared_by_pods.one_at_a_time(f"{TRIALS}/{number}"), _session(plan, shared, folder, output) as session:
             trial = session.study.resume(int(number))
             if trial is None:
-                raise InputError(f"{folder}: the study does not know the trial {number} as begun; submit again")
+                raise InputError(f"{folder}: the study has no running trial {number}; submit again")
             running = session.begin(trial)
 
             def judge(numbers: dict[str, Any]) -> bool:
@@ -313,7 +311,7 @@ def confirm_study(task: Task) -> None:
                 _record(session, shared, output)
                 if left := session.study.begun:
                     raise InputError(
-                        f"{arguments['output']}: {len(left)} trials have no result; submit again, and they go on"
+                        f"{arguments['output']}: {len(left)} trials have no result; submit again to continue them"
                     )
                 summary = summarise(plan, session.study, confirm(plan, session.study, shared.log, output))
             write_results(summary, output)

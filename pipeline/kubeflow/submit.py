@@ -357,7 +357,7 @@ def follow(
     if absent := [name for name in package.steps.values() if not _has_run(known.get(name))]:
         say(f"not run: {', '.join(absent)}")
     if run.state == "FAILED" and not failed:
-        say(f"Kubeflow names no step that has failed; {host.url} shows the run {run_id}")
+        say(f"Kubeflow reports no failed step; {host.url} shows the run {run_id}")
     causes = tell_causes(host, run_id, failed, say)
     verdict = next((step for step in failed if step.name.lower() == VERDICT.lower()), None)
     if verdict is None or verdict.driver:

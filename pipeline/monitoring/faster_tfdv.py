@@ -32,8 +32,8 @@ def histograms_on_arrays() -> Iterator[None]:
     """Makes TFDV compute its histograms by `generate_equi_width_histogram` inside the block.
 
     TFDV creates a proto message for each of 4,000 quantiles and compares it with each bin in Python. On arrays, the
-    statistics of a run with 13 numeric columns take 0.4 s of CPU time less, whatever its rows, and those of 100 columns
-    3 s less. No class of TFDV has the function as a method that a subclass could override.
+    statistics of a run take 0.4 s less CPU time with 13 numeric columns and 3 s less with 100, whatever the number of
+    rows. The function is replaced in its module, because it is not a method that a subclass could override.
     """
     of_tfdv = quantiles_util.generate_equi_width_histogram
     quantiles_util.generate_equi_width_histogram = generate_equi_width_histogram

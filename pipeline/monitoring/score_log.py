@@ -30,7 +30,7 @@ def score_log(
             interruption, the same call resumes.
         workers: Number of parts to score in parallel. None: one for each core.
         beam_args: Arguments for Beam. If there are any, Beam scores the parts.
-        kept: Columns of the log that the scores carry along.
+        kept: Columns of the log to copy next to the scores.
 
     Raises:
         InputError: as in `ctrpipe.serving.scoring.score.score`; or no line could be scored.

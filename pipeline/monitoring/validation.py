@@ -5,11 +5,11 @@ import io
 
 from ctrpipe.common.libraries import import_tensorflow
 
-import_tensorflow()  # holds back TensorFlow's start-up lines, also in a worker, whose first import this is
+import_tensorflow()  # hides TensorFlow's start-up messages; in a worker, this is the first import
 import tfx  # noqa: E402, F401  provides a replacement of the tfx-bsl module that TFDV needs and tfx-bsl dropped
 
 # isort: split
-with contextlib.redirect_stderr(io.StringIO()):  # where it says that it cannot draw without IPython
+with contextlib.redirect_stderr(io.StringIO()):  # hides the warning that it cannot draw without IPython
     import tensorflow_data_validation as tfdv  # noqa: E402
 from tensorflow_data_validation.statistics import stats_impl  # noqa: E402
 from tensorflow_data_validation.statistics.generators import top_k_uniques_sketch_stats_generator as sketch_stats  # noqa: E402

@@ -34,7 +34,7 @@ def print_ranking(ranking: dict[str, Any]) -> None:
         add_row(strata, name, f"{model['lists']:,}", *cells)
     print_table(console(), strata)
     if ranking["left_out"]:
-        print(f"{ranking['left_out']:,} lists are left out: all of their candidates have one label")
+        print(f"{ranking['left_out']:,} lists are left out: all of their candidates have the same label")
 
 
 _KEYS = {"HR": "hit_rate", "NDCG": "ndcg"}

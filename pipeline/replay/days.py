@@ -25,14 +25,14 @@ class Day:
 
 
 def readable_days(config: RunConfig, patterns: Sequence[str]) -> tuple[Day, ...]:
-    """Returns the days that match globs, after a look at the columns of each file, before any day is trained.
+    """Returns the days that match globs. Checks the columns of each file before any training run starts.
 
     Raises:
-        InputError: see `find_days`; or a file is empty or lacks a column, or two have one with types that differ.
+        InputError: see `find_days`; or a file is empty or lacks a column, or a column's type differs between files.
     """
     days = tuple(find_days(patterns))
     if config.events or config.data.join or config.data.impressions or config.data.label_delay:
-        return days  # the columns are those of a log that is made of the files
+        return days  # the configuration describes the log that is prepared from the files
     reader = LogReader(config.log_spec)
     files = [path for day in days for path in day.files]
     for path in files:
@@ -56,7 +56,7 @@ def find_days(patterns: Sequence[str]) -> list[Day]:
     dates = [_date_of(day.name) for day in days]
     for (first, one), (second, other) in itertools.pairwise(zip(days, dates, strict=True)):
         if first.name == second.name:
-            raise InputError(f"--data: {first.name} comes twice; name each day once")
+            raise InputError(f"--data: {first.name} appears twice; name each day once")
         if one and other and (other - one).days != 1:
             raise InputError(f"--data: after {first.name} comes {second.name}; give every day, each once")
     return days

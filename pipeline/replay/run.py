@@ -57,9 +57,9 @@ class ReplayPlan:
         days: The log's days, in order.
         window: Number of days that the first training run reads, and every training run of `retrain`.
         policies: `retrain`: trains on the last `window` days, from random weights. `warm`: trains only on the last
-        day, starting from the previous day's model. `frozen`: never trains after the first time.
+            day, starting from the previous day's model. `frozen`: never trains after the first time.
         warm_settings: Overrides of the configuration for training with `warm`, such as `training.epochs=1`.
-        seeds: Number of repetitions of everything, with the configuration's seed and the following ones.
+        seeds: Number of times to run the replay, with the configuration's seed and the following seeds.
     """
 
     config: RunConfig
@@ -80,8 +80,8 @@ class ReplayPlan:
             if section is None:
                 continue
             raise InputError(
-                f"{key}: a replay scores each day's log as it is; make them by `ctrpipe prepare {command}`, and "
-                f"leave {key} out"
+                f"{key}: a replay reads each day's log unprepared; prepare the days with `ctrpipe prepare "
+                f"{command}`, and leave {key} out"
             )
         if len(self.days) <= self.window:
             raise InputError(
@@ -94,10 +94,10 @@ class ReplayPlan:
         return {file["path"]: file["sha256"] for file in files}
 
     def identity(self, contents: dict[str, str]) -> str:
-        """Returns a hash of everything that decides a seed's results, but for the policies: each has its own results.
+        """Returns a hash of everything that determines a seed's results, except for the policies.
 
         Args:
-            contents: The result of `contents`, which is that of all seeds.
+            contents: The result of `contents`, which is the same for all seeds.
         """
         return fingerprint(self.config, list(contents.items()), self.window, list(self.warm_settings))
 
@@ -160,7 +160,7 @@ def _check_folder(plan: ReplayPlan, contents: dict[str, str], output: pathlib.Pa
 
 
 def _result(plan: ReplayPlan, policy: Policy, last: int, output: pathlib.Path) -> dict[str, Any]:
-    """Returns the result of a policy's model of the day `last` on the next day. Uses the stored result if any."""
+    """Returns the result of a policy's model, trained up to the day `last`, on the next day. Reuses a stored result."""
     day = plan.days[last + 1]
     path = output / "results" / policy / f"{day.name}.json"
     if path.exists():
@@ -177,7 +177,7 @@ def _result(plan: ReplayPlan, policy: Policy, last: int, output: pathlib.Path) -
 
 
 def _train(plan: ReplayPlan, policy: Policy, last: int, output: pathlib.Path) -> tuple[pathlib.Path, dict[str, float]]:
-    """Returns the run folder and the cost of a policy's model of a day. Trains the model if needed."""
+    """Returns the run folder and the cost of a policy's model of the day `last`. Trains the model if needed."""
     first = plan.window - 1
     if policy == "frozen" and last > first:
         return _folder(plan, policy, first, output), {"cpu_seconds": 0.0, "seconds": 0.0}
@@ -185,7 +185,7 @@ def _train(plan: ReplayPlan, policy: Policy, last: int, output: pathlib.Path) ->
     is_warm = policy == "warm" and last > first
     days = plan.days[last if is_warm else last - first : last + 1]
     if not (folder / _COST).exists():
-        # A training that was interrupted starts again: one that went on would have cost only its rest.
+        # An interrupted training run starts again, because a resumed run would report only the rest of its cost.
         shutil.rmtree(folder, ignore_errors=True)
         arguments = ["run", str(output / "config.yaml"), "--output", str(folder)]
         arguments += [argument for day in days for file in day.files for argument in ("--data", file)]
@@ -198,7 +198,7 @@ def _train(plan: ReplayPlan, policy: Policy, last: int, output: pathlib.Path) ->
 
 
 def _folder(plan: ReplayPlan, policy: Policy, last: int, output: pathlib.Path) -> pathlib.Path:
-    """Returns the folder of the run of a policy's model of a day."""
+    """Returns the folder of the run that trains a policy's model of the day `last`."""
     return output / RUNS / ("first" if last < plan.window else policy) / plan.days[last].name
 
 
@@ -229,7 +229,7 @@ def _call(arguments: Sequence[str], folder: pathlib.Path) -> dict[str, float]:
     """Runs a command of ctrpipe in its own process, and returns its CPU seconds (with child processes) and seconds.
 
     Raises:
-        InputError: the command ended with a mistake.
+        InputError: the command failed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     before, started = _cpu_seconds(), time.monotonic()

@@ -92,8 +92,8 @@ def mean_interval(values: np.ndarray) -> tuple[float, float] | None:
     """Returns the 95% interval of the mean over other days and other seeds, or None for a single value.
 
     Days and seeds are crossed random effects. The variance of the mean is `(MS_days + MS_seeds - MS_rest) / (days
-    seeds)`, at least the variance of the rest alone, with Satterthwaite's degrees of freedom. With one day or one seed,
-    it is Student's interval over the other factor, and says nothing about the factor with one value.
+    seeds)`, and at least `MS_rest / (days seeds)`, with Satterthwaite's degrees of freedom. With one day or one seed,
+    this is Student's interval over the other factor. It then says nothing about the factor with one value.
 
     Args:
         values: (days, seeds).
@@ -137,20 +137,20 @@ def print_replay(results: Results) -> None:
         add_row(table, day, *(cell for one in means for cell in _cells(one)))
     every = summaries(results)
     table.add_section()
-    add_row(table, "mean; CPU in all", *(cell for policy in policies for cell in _cells(every[policy])))
+    add_row(table, "mean; total CPU", *(cell for policy in policies for cell in _cells(every[policy])))
     shown = console()
     print_table(shown, table)
     for row in differences(results):
         interval = "" if row["low"] is None else f" ({row['low']:+.4f} .. {row['high']:+.4f}, 95%)"
         cost = "" if row["cpu_share"] is None else f", for {row['cpu_share']:.0%} of its CPU seconds"
         shown.print(
-            f"{row['policy']}: AUC {row['auc']:+.4f} beside {row['than']}{interval}{cost}; days after the first: "
+            f"{row['policy']}: AUC {row['auc']:+.4f} against {row['than']}{interval}{cost}; days after the first: "
             f"{row['days']}, seeds: {row['seeds']}"
         )
 
 
 def _titles(results: Results) -> dict[str, str]:
-    """Returns the titles of what is shown, by key: of the first task, of the others, and the cost."""
+    """Returns the titles of the shown values by key: the metrics of the first task and of the others, and the cost."""
     return {**_OF_FIRST, **further_titles(results), **_COST}
 
 

@@ -9,7 +9,7 @@ from ctrpipe.pipeline.training.convergence import ALL_DONE, COSINE_ENDED
 
 EARLY = 1 / 3  # of the evaluations: a best evaluation before this fraction is a sign of overfitting
 REGULARISE = (
-    "raise training.table_l2 (with another optimizer than adam model.embedding_l2) and model.dropout, or make "
+    "raise training.table_l2 (model.embedding_l2 with an optimizer other than adam) and model.dropout, or make "
     "model.hidden_units and model.embedding_dim smaller"
 )
 
@@ -72,7 +72,7 @@ def _for_quality(metrics: Mapping[str, Any], history: Mapping[str, Any], config:
     if behind:
         texts.append(
             f"model.name {baseline['name']}, the baseline, whose AUC is {baseline['auc']:.4f} on the same rows, or "
-            "model.use_linear, which puts a linear part beside the deep one"
+            "model.use_linear, which adds a linear part to the deep one"
         )
     elif baseline is None and config.model.name != "lr":
         texts.append("evaluation.baseline {name: lr}: it shows what a logistic regression reaches on these rows")

@@ -1,4 +1,4 @@
-"""What the pages of a report show, from the files of report_data/, in the order and the words of the page."""
+"""The contents of a report's pages, from the files of report_data/."""
 
 import dataclasses
 import pathlib
@@ -12,7 +12,7 @@ from ctrpipe.transforms.log.words import WHOLE_ROW
 MOST_FILES = 3  # of the log are named at the head of the page
 MOST_NAMED = 5  # columns in a warning
 LEAST_MALFORMED = 0.01  # of the rows, for a warning
-# Of a column in statistics.json: a run of a former release has only some of them.
+# Figures of a column in statistics.json. A run of an earlier release has only some of them.
 _FIGURES = ("missing_rate", "unique", "mean", "low", "high", "elements", "span")
 NO_COLUMN: dict[str, Any] = {**dict.fromkeys(_FIGURES), "top": []}
 NO_MEASURES: dict[str, Any] = {"cost": None, "auc": None, "calibration": None}
@@ -25,9 +25,9 @@ class Card:
     Attributes:
         title: Its name.
         value: Its value.
-        interval: Its 95% interval over other test rows; None where it has none.
+        interval: Its 95% confidence interval; None if unknown.
         baseline: The value of the baseline; None without one.
-        meaning: One sentence that says what it is.
+        meaning: A short explanation.
     """
 
     title: str
@@ -38,14 +38,14 @@ class Card:
 
 
 def cards(metrics: Mapping[str, Any], measured: Mapping[str, Any]) -> Iterator[Card]:
-    """Yields the metrics of metrics.json with their intervals and what each means.
+    """Yields a card for each metric of metrics.json.
 
     Args:
         metrics: The contents of metrics.json.
         measured: See `ctrpipe.pipeline.report.measured.measure`.
     """
     baseline, intervals = metrics["baseline"] or {}, measured["model"]
-    chance = f" A model without any such error shows {metrics['ece_if_calibrated']:.4f} on so many rows by chance."
+    chance = f" A perfectly calibrated model has {metrics['ece_if_calibrated']:.4f} on this number of rows by chance."
     meanings = {
         "auc": (
             "AUC",
@@ -62,12 +62,12 @@ def cards(metrics: Mapping[str, Any], measured: Mapping[str, Any]) -> Iterator[C
         ),
         "calibration": (
             "Calibration",
-            "Predicted clicks divided by the clicks that came: 1 is right, above 1 too many are predicted.",
+            "Predicted clicks divided by observed clicks: 1 is right, above 1 the model predicts too many.",
         ),
         "ece": (
             "ECE",
             "Expected calibration error: the mean distance between predicted and observed rate in 20 groups of rows "
-            "with like predictions." + (chance if metrics["ece_if_calibrated"] is not None else ""),
+            "with similar predictions." + (chance if metrics["ece_if_calibrated"] is not None else ""),
         ),
     }
     for name, (title, meaning) in meanings.items():
@@ -82,7 +82,7 @@ def cards(metrics: Mapping[str, Any], measured: Mapping[str, Any]) -> Iterator[C
 
 
 def settings_of(config: str) -> dict[str, Any]:
-    """Returns the contents of config.yaml; {} if it is no mapping: it is shown as it is in any case."""
+    """Returns the contents of config.yaml, or {} if it is not a mapping. The page shows the text in either case."""
     try:
         settings = yaml.safe_load(config)
     except yaml.YAMLError:
@@ -91,7 +91,7 @@ def settings_of(config: str) -> dict[str, Any]:
 
 
 def log_text(files: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the names of the log's files; of many files, the first and the last."""
+    """Returns the names of the log's files; for more than MOST_FILES, the first, the last and the number of files."""
     names = [pathlib.PurePath(file["path"]).name for file in files]
     if len(names) > MOST_FILES:
         return f"{names[0]} to {names[-1]}, {len(names):,} files"
@@ -99,9 +99,9 @@ def log_text(files: Sequence[Mapping[str, Any]]) -> str:
 
 
 def splits(statistics: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the splits with their rows, clicks, and first and last time, or file where no time is known.
+    """Returns the rows, clicks, and first and last time of each split; if no time is known, the first and last file.
 
-    A log that is divided by time has the times of the division. Others have those of their first column of times.
+    The times of a log that is split by time are those of the split. Other logs use their first time column.
     """
     times: Mapping[str, Mapping[str, Sequence[str]]] = statistics.get("times", {})
     spans: dict[str, Sequence[str]] = {name: split.get("span", []) for name, split in statistics["splits"].items()}
@@ -122,7 +122,7 @@ def splits(statistics: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def span_of_test(parts: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the first and the last time, or file, of the test rows; "" where none is known."""
+    """Returns the first and the last time, or file, of the test rows; "" if unknown."""
     return next((" to ".join(dict.fromkeys(part["span"])) for part in parts if part["name"] == "test"), "")
 
 
@@ -142,12 +142,12 @@ def data_warnings(statistics: Mapping[str, Any]) -> list[str]:
 
 
 def columns(statistics: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the columns of the data page, also of a run of a former release."""
+    """Returns the columns of the data page. Fills in the figures that runs of earlier releases lack."""
     return [{**NO_COLUMN, **column} for column in statistics["columns"]]
 
 
 def slices(metrics: Mapping[str, Any], measured: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns the slices, those first whose rows have the largest share of the log loss."""
+    """Returns the slices, those with the largest share of the log loss first."""
     rows = [
         {
             "column": column,

@@ -43,8 +43,8 @@ def print_comparison(comparison: dict[str, Any]) -> None:
         table.add_row(*(rich.markup.escape(cell) for cell in cells))
     print_table(rich.console.Console(), table)
     if len(shown) < len(columns):
-        print(f"and {len(columns) - len(shown)} more columns, all nearer")
-    print(f"{breaches} of {len(columns)} columns are further away than they may be, and than chance explains")
+        print(f"and {len(columns) - len(shown)} more columns, all closer")
+    print(f"{breaches} of {len(columns)} columns exceed their limit, beyond chance")
     print(f"(at {comparison['level']:.0%}, corrected for {len(columns)} columns by Holm's method)")
 
 
@@ -55,11 +55,14 @@ def print_attributions(compared: dict[str, Any]) -> None:
     print(f"Shares of the explanations of {compared['model']}:")
     table = rich.table.Table("column", f"{log['name']} log", f"{other['name']} log", "limit", "verdict")
     for column in columns[: max(breaches, SHOWN_COLUMNS)]:
-        numbers = (f"{column['share']:.2%}", f"{column['other']:.2%}", f"{column['threshold']:g}")
+        numbers = (f"{column[key]:.2%}" for key in ("share", "other", "threshold"))
         table.add_row(rich.markup.escape(column["column"]), *numbers, "BREACH" if column["breached"] else "ok")
     print_table(rich.console.Console(), table)
     rows = f"By {log['rows']:,} and {other['rows']:,} rows"
-    print(f"{rows}, {breaches} of {len(columns)} shares of the explanations moved further than they may, beyond chance")
+    print(
+        f"{rows}, {breaches} of {len(columns)} shares of the explanations changed by more than their limit, "
+        "beyond chance"
+    )
 
 
 def write_drift(drift: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
@@ -97,18 +100,18 @@ def drift_chart(comparison: dict[str, Any]) -> "BarChart":
 
 
 def drift_verdict(drift: dict[str, Any]) -> str:
-    """Returns one sentence on the columns, and the shares of the explanations, that moved further than they may."""
+    """Returns one sentence on the columns, and the columns' shares of the explanations, that exceed their limits."""
     named = dict.fromkeys(one["column"] for part in drift["comparisons"] for one in part["columns"] if one["breached"])
     count = max(len(part["columns"]) for part in drift["comparisons"])
-    text = f"{len(named)} of {count} columns moved further than they may and than chance explains" + _list(named)
+    text = f"{len(named)} of {count} columns exceed their limit, beyond chance" + _list(named)
     if "attributions" in drift:
         shares = [one["column"] for one in drift["attributions"]["columns"] if one["breached"]]
-        text += f"; so did the share of {len(shares)} columns in the explanations" + _list(shares)
+        text += f"; so does the share of {len(shares)} columns in the explanations" + _list(shares)
     return f"{text}."
 
 
 def _share(move: Mapping[str, Any], side: str) -> str:
-    """Returns a value's share in one of two logs; at most that much where only the frequent values are counted."""
+    """Returns a value's share in one of the logs as text, with "at most" if only an upper bound is known."""
     return f"{'at most ' if move.get('most') == side else ''}{move[side]:.1%}"
 
 

@@ -9,7 +9,7 @@ from ctrpipe.common.charts import Bar, BarChart, Chart, HeatMap, Line, chart_svg
 from ctrpipe.common.pages import template
 
 MOST_BARS = 60  # columns, the most important first
-# A cell of a heat map takes 200 bytes, and a page is to be small enough to be sent: below 2 MB.
+# A cell of a heat map takes 200 bytes. The limits keep a page below 2 MB, small enough to send.
 MOST_MAPPED = 26  # columns of a heat map of pairs
 MOST_CELLS = 2500  # of all attention maps together
 LEAST_TOKENS = 6  # tokens of an attention map, however many maps there are
@@ -22,7 +22,7 @@ ROW_BARS = 12  # columns of a row, the largest contributions first
 
 
 def explanation_page(explanation: dict[str, Any]) -> str:
-    """Returns the page of an explanation as HTML: the same as the pages that a run's report gets.
+    """Returns an explanation as an HTML page, with the same contents as the pages in a run's report.
 
     Args:
         explanation: The contents of explanation.json.
@@ -33,7 +33,7 @@ def explanation_page(explanation: dict[str, Any]) -> str:
 
 
 def explanation_verdict(explanation: dict[str, Any]) -> str:
-    """Returns one sentence: the columns that cost most, and how many the model does not visibly use."""
+    """Returns one sentence: how many columns the model visibly uses, and which of them lower the log loss most."""
     columns = explanation["columns"]
     used = [one for one in columns if one["log_loss"]["interval"][0] > 0]
     if not used:
@@ -66,7 +66,7 @@ def explanation_charts(explanation: dict[str, Any]) -> dict[str, Any]:
 
 
 def importance_bars(columns: Sequence[dict[str, Any]]) -> list[BarChart]:
-    """Returns the bar charts of the loss without each column.
+    """Returns bar charts of the change in log loss and in AUC without each column.
 
     Args:
         columns: The columns of explanation.json.
@@ -108,7 +108,7 @@ def _pairs(explanation: dict[str, Any]) -> dict[str, str]:
 
 
 def tokens_of_maps(maps: int) -> int:
-    """Returns how many tokens each attention map of a page has, so that their cells together are few enough."""
+    """Returns the number of tokens per attention map for which a page has about MOST_CELLS cells at most."""
     return min(max(math.isqrt(MOST_CELLS // max(maps, 1)), LEAST_TOKENS), MOST_TOKENS)
 
 

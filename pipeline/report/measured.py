@@ -26,7 +26,7 @@ from ctrpipe.pipeline.compare.sides import Compared
 from ctrpipe.pipeline.evaluation.elements import frequent_slices
 from ctrpipe.pipeline.evaluation.scored_rows import SLICE, about_rows, as_numpy, read_table
 
-TOP = 0.1  # of the rows, whose share of the clicks is said
+TOP = 0.1  # share of the rows, those with the highest predictions, whose share of the clicks is reported
 PLOTTED = ("label", "probability", "uncalibrated_probability", "baseline_probability", "weight")
 Columns = dict[str, np.ndarray]
 Estimator = Callable[[np.ndarray, np.ndarray, np.ndarray], Estimate | None]
@@ -72,9 +72,9 @@ def measure(predictions: bytes, slices: Mapping[str, Mapping[str, Any]]) -> dict
 
     Returns:
         `model`, `baseline` and `uncalibrated`: 95% intervals by metric. `ahead`: the difference in AUC from the
-        baseline, tested. `top`: which share of the clicks the TOP of the rows hold. `slices`: by column and value,
-        `cost`, the share of all log loss that its rows have, and the intervals `auc` and `calibration`. What is not
-        defined on the rows is None.
+        baseline, tested. `top`: the share of the clicks in the TOP of the rows. `slices`: by column and value, `cost`,
+        the share of the total log loss in its rows, and the intervals `auc` and `calibration`. Undefined figures are
+        None.
     """
     columns, table = read_predictions(predictions)
     of = {"model": "probability", "baseline": "baseline_probability", "uncalibrated": "uncalibrated_probability"}
@@ -92,8 +92,8 @@ def _intervals(columns: Columns, column: str, estimators: Mapping[str, Estimator
 def interval_of(name: str, estimate: Estimate | None) -> list[float] | None:
     """Returns the 95% interval over test rows; None if the standard error is unknown.
 
-    The error of a calibration is that of the clicks below the line, so that its ends are as many times above and below
-    it: with few clicks an interval of equal distances ends too low.
+    The interval of a calibration is symmetric on a logarithmic scale, because its error is due to the number of clicks
+    in the denominator. With few clicks, an interval of value ± error would end too low.
     """
     if estimate is None or not estimate.standard_error:
         return None
@@ -116,14 +116,14 @@ def _ahead(columns: Columns) -> dict[str, Any] | None:
 
 
 def gain_curve(labels: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the share of the rows and the share of the clicks, `[P]` each, from the highest score on; both from 0.
+    """Returns the cumulative shares of the rows and of the clicks, `[P]` each, by descending score. Both begin with 0.
 
-    Rows of equal scores come together: the line between two points is what their random order gives.
+    Rows with equal scores share one point. The line between two points is the expectation over their random order.
 
     Args:
         labels: 0 or 1, `[N]`, with at least one click.
-        scores: The higher, the more likely a click, `[N]`.
-        weights: How often each row counts, `[N]`.
+        scores: Scores, `[N]`. A higher score means that a click is more likely.
+        weights: Row weights, `[N]`.
     """
     clicks, rows = metrics.clicks_and_rows(labels, scores, weights)
     return np.append(0, rows / rows[-1]), np.append(0, clicks / clicks[-1])

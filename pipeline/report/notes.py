@@ -6,11 +6,11 @@ from typing import Any
 from ctrpipe.pipeline.training.convergence import still_falling
 
 MOST_AUC = 0.98  # models of real clicks are far below
-LEAST_RIG = 0.5  # of a model whose AUC is high by no chance of a few rows; models of clicks are below 0.3
+LEAST_RIG = 0.5  # with a lower RIG, a high AUC may be chance on few rows; click models are below 0.3
 
 
 def notes(metrics: Mapping[str, Any], history: Mapping[str, Any]) -> list[str]:
-    """Returns sentences about a model that deserves a look before it is used, without a final period.
+    """Returns warnings about a model that needs a check before it is used, without a final period.
 
     Args:
         metrics: The contents of metrics.json.
@@ -25,16 +25,17 @@ def notes(metrics: Mapping[str, Any], history: Mapping[str, Any]) -> list[str]:
     auc = metrics.get("auc")
     if auc is not None and auc > MOST_AUC and (metrics["rig"] or 0) > LEAST_RIG:
         sentences.append(
-            f"the model is almost perfect on the test rows, with an AUC of {auc:.4f}: columns together may give the "
-            "label away, as what is known only after the click; `ctrpipe explain` names the columns and pairs it uses"
+            f"the model is almost perfect on the test rows, with an AUC of {auc:.4f}: some columns together may give "
+            "the label away, such as values known only after the click; `ctrpipe explain` names the columns and pairs "
+            "it uses"
         )
     for task, measured in metrics.get("tasks", {}).items():
         if (r2 := measured.get("r2")) is not None and r2 < 0:
             sentences.append(
-                f"the numbers of {task} are further off than the mean of the test rows: their R2 is {r2:.4f}"
+                f"the numbers of {task} are worse predicted than by the mean of the test rows: R2 is {r2:.4f}"
             )
     if figure := history.get("not_finite"):  # absent in a run of a former release
-        sentences.append(f"{figure}, and the best weights before are what was kept")
+        sentences.append(f"{figure}; the best weights before are kept")
     return sentences + _still_falling(history)
 
 

@@ -7,7 +7,7 @@ NUMBER_METRICS = {"rmse": "RMSE", "mae": "MAE", "r2": "R\u00b2", "calibration": 
 
 
 def number_rows(model: str, metrics: Mapping[str, Any]) -> list[list[str]]:
-    """Returns a row of cells for each task that predicts a number: of the model, then of the baseline.
+    """Returns the table rows of each task that predicts a number: one of the model, and one of the baseline.
 
     Args:
         model: The name of the model.

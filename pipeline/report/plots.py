@@ -1,6 +1,7 @@
 """The charts of a report: training curves, calibration, ROC, precision and recall, gain, scores by class.
 
-Separate from the page, because importing numpy and pyarrow takes longer than a report with stored charts.
+This module is separate from the page, because importing numpy and pyarrow takes longer than rendering a report from
+cached charts.
 """
 
 import itertools
@@ -17,9 +18,9 @@ from ctrpipe.pipeline.report.measured import Columns, gain_curve, read_predictio
 SCORE_BINS = 40
 CURVE_POINTS = 300  # maximum points of a drawn curve; more are not visible
 UNIT = (0.0, 1.0)
-SETTLED = 0.05  # of the clicks, from which a curve of precision is inside its chart
-CLICKS_OF_GROUP, FEWEST_GROUPS = 10, 5  # of a calibration: fewer clicks in a point say nothing
-MOST_SCORES = 0.999  # of the rows have a score within the histogram; its last bin holds the rest too
+SETTLED = 0.05  # recall from which the precision curve determines the height of its chart
+CLICKS_OF_GROUP, FEWEST_GROUPS = 10, 5  # of the calibration chart; a point with fewer clicks is mostly noise
+MOST_SCORES = 0.999  # share of the rows within the histogram's range; its last bin also counts the rest
 # Maps labels, scores and weights to the points of a curve.
 Curve = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
@@ -53,7 +54,7 @@ def charts(predictions: bytes, history: dict[str, Any]) -> dict[str, Drawn]:
 
 
 def _training(history: dict[str, Any]) -> dict[str, Chart]:
-    """Returns the learning curves. Trainings that follow each other, as of weights for trees, have charts each."""
+    """Returns the learning curves. If one training run followed another, each has its own charts."""
     evaluations, best = history["evaluations"], history["best"]
     examples = [row["examples"] for row in evaluations]
     starts = [0, *(place for place in range(1, len(examples)) if examples[place] < examples[place - 1]), len(examples)]
@@ -84,12 +85,14 @@ def _models(columns: Columns) -> list[tuple[str, np.ndarray]]:
 def precision_recall_curve(
     labels: np.ndarray, scores: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns recall and precision, `[P]` each, at every score, from the highest: scikit-learn's in reverse order.
+    """Returns recall and precision, `[P]` each, at every distinct score in descending order.
+
+    scikit-learn's function of the same name returns the points in ascending order.
 
     Args:
         labels: 0 or 1, `[N]`, with at least one click.
-        scores: The higher, the more likely a click, `[N]`.
-        weights: How often each row counts, `[N]`.
+        scores: Scores, `[N]`. A higher score means that a click is more likely.
+        weights: Row weights, `[N]`.
     """
     clicks, rows = metrics.clicks_and_rows(labels, scores, weights)
     known = rows > 0  # the first rows may have weight 0
@@ -123,7 +126,7 @@ def _roc_rates(labels: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> t
 def _precision_recall(columns: Columns) -> Chart:
     rate = float(np.average(columns["label"], weights=columns["weight"]))
     lines, labels, chance = _lines(columns, precision_recall_curve), ("recall", "precision"), ((0.0, rate), (1.0, rate))
-    # The first few rows have any precision, and would flatten a curve that is near a low click rate.
+    # The precision of the first few rows is arbitrary. It would flatten the rest of the curve at a low click rate.
     settled = [y for line in lines for x, y in zip(line.xs, line.ys, strict=True) if x >= SETTLED]
     span = (0.0, min(1.0, 1.2 * max(settled, default=1.0)))
     return Chart("Precision by recall", lines, labels, UNIT, span, reference=chance)

@@ -28,7 +28,7 @@ from ctrpipe.pipeline.report.verdict import verdict
 from ctrpipe.serving.layout import run_of
 
 PLOTS, EXPLANATION, EXPLANATION_PLOTS = "plots.json", "explanation.json", "explanation_plots.json"
-MEASURED = "measured.json"  # the numbers of the page beside metrics.json
+MEASURED = "measured.json"  # the numbers of the page that are not in metrics.json
 SECTIONS = "sections.json"  # of hooks, as HTML
 FOLDER = pathlib.Path(__file__).parent
 TRAINING = "Training: "  # prefix of the titles of training charts
@@ -110,7 +110,7 @@ def _render(metrics: pathlib.Path, data: pathlib.Path) -> str:
 
 
 def _at(settings: dict[str, Any], *keys: str) -> Any:
-    """Returns a setting of config.yaml by its keys; None where it has no such one."""
+    """Returns a setting of config.yaml by its keys; None if it is missing."""
     found: Any = settings
     for key in keys:
         found = found.get(key) if isinstance(found, dict) else None

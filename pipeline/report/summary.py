@@ -85,7 +85,7 @@ def print_summary(output: pathlib.Path, config: RunConfig, best: dict[str, float
             say(f"Try:    {sentence}.")
     if metrics["drift_breached"]:
         drift = json.loads((output / "report_data" / "drift.json").read_text())
-        say(f"Drift:  further from another log than they may be: {', '.join(far_columns(drift))}")
+        say(f"Drift:  columns further from another log than their limit: {', '.join(far_columns(drift))}")
     for note in notes(metrics, history):
         say(f"Note:   {note}.")
     statistics = json.loads((output / "report_data" / "statistics.json").read_text())
@@ -102,7 +102,7 @@ def _shown(value: float | None) -> str:
 
 
 def _gauc_text(metrics: dict[str, Any]) -> str:
-    """Returns the gAUC of metrics.json, with its interval and what it is of."""
+    """Returns the gAUC of metrics.json as text, with its interval, its groups, and the groups left out."""
     of = metrics["gauc_groups"]
     interval = f", 95% {of['low']:.4f} .. {of['high']:.4f}" if "low" in of else ""
     value = "-" if metrics["gauc"] is None else f"{metrics['gauc']:.4f}"

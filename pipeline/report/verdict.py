@@ -1,4 +1,4 @@
-"""One sentence on a run, for the head of its report: what became of the model, and how good it is."""
+"""One sentence on a run for the head of its report: whether the model was pushed, and how good it is."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -56,6 +56,6 @@ def _ranking(metrics: Mapping[str, Any], measured: Mapping[str, Any]) -> str:
 
 def _expectation(calibration: float, interval: Sequence[float] | None) -> str:
     if interval and interval[0] <= 1 <= interval[1]:
-        return f"it predicts {calibration:.3f} times the clicks that came, no further from them than chance explains"
+        return f"it predicts {calibration:.3f} times the observed clicks, a difference within chance"
     apart = abs(calibration - 1)
-    return f"it predicts {apart:.1%} {'more' if calibration > 1 else 'fewer'} clicks than came"
+    return f"it predicts {apart:.1%} {'more' if calibration > 1 else 'fewer'} clicks than were observed"

@@ -178,8 +178,8 @@ def index_items(
 ) -> Indexed:
     """Writes the model as a new version in `output` with an index, and returns the version and its items.
 
-    If the newest version there has this index of this model already, as after an earlier call that ended or was killed,
-    nothing is written.
+    Nothing is written if the newest version in `output` already has this index of this model, for example because an
+    earlier call was killed after writing it.
 
     The recall of an approximate index is measured on users of the run's validation rows. If only a version is given, it
     is measured on the version's golden rows.
@@ -226,10 +226,10 @@ def index_items(
 
 
 def _fingerprint(version: pathlib.Path, found: Catalogue, top: int, approximate: Approximate | None) -> str:
-    """Returns a text that two indexes share only if they answer the same: same model, items, and settings.
+    """Returns a hash that two indexes share only if they have the same model, items and settings.
 
-    The model is known by its extra assets, among them its predictions of some rows, not by its graph, which an index
-    changes.
+    The model is identified by its extra assets, which include its predictions for some rows. Its graph is not used,
+    because an index changes it.
     """
     parts = [top, None if approximate is None else dataclasses.asdict(approximate), found.names.tolist()]
     digest = hashlib.sha256(repr(parts).encode())
@@ -266,7 +266,7 @@ def _divided(
     """Returns the cells of an approximate index with the requested recall, and its measured recall."""
     count = default_cells(len(vectors)) if asked.cells is None else asked.cells
     if count > len(vectors):
-        raise InputError(f"--cells {count}: there are {len(vectors):,} items; give fewer cells than items")
+        raise InputError(f"--cells {count}: there are {len(vectors):,} items; give at most that many cells")
     return divided(vectors, _users(servable, source, spec), count, top, asked.recall)
 
 
@@ -361,7 +361,7 @@ def _item_column(spec: LogSpec, item: str | None) -> str:
     single = [name for name in spec.item_columns if name in spec.columns_of("categorical")]
     if column not in single:
         raise InputError(
-            f"--item {column}: no column of the item's of kind categorical; they are {', '.join(single)}"
+            f"--item {column}: not a categorical column of the item; those are {', '.join(single)}"
             f"{did_you_mean(column or '', single)}"
         )
     return column

@@ -9,21 +9,23 @@ from ctrpipe.pipeline.draft.check_log import Findings, check_log
 
 
 def check_before_run(config: RunConfig, patterns: Sequence[str]) -> Findings:
-    """Makes the checks of `check_log`. If there is no error, it also builds the model and the baseline, as a run does.
+    """Runs the checks of `check_log`. If they find no error, also builds the model and the baseline, as a run does.
 
-    Without the extra `pipeline` it builds none, and a note says so.
+    Without the extra `pipeline`, no model is built, and a note says so.
     """
     findings = check_log(config, patterns)
     if findings.errors:
         return findings
     if extras.missing("pipeline"):
-        findings.notes.append("The models were not built, which needs the extra pipeline; a run builds them first")
+        findings.notes.append(
+            "The models were not built, because this needs the extra pipeline; a run builds them first"
+        )
         return findings
     load_tensorflow()
     # Lazy: TensorFlow and TFT take 7 s of CPU to import, which a log with errors does not need.
     from ctrpipe.pipeline.training.buildable import impossible_models
 
-    # Malformed and sampled rows are counted and not trained on.
+    # The counts include malformed rows and rows that sampling leaves out, which are not trained on.
     are_trained_on = findings.splits and not findings.rejected and config.data.negative_sampling == 1
     findings.errors += impossible_models(config, findings.splits if are_trained_on else None)
     return findings

@@ -1,4 +1,4 @@
-"""The finished run as a hook sees it, and the calls of the hooks that follow a run."""
+"""The description of a finished run that hooks receive, and the calls of the hooks after a run."""
 
 import dataclasses
 import html
@@ -41,7 +41,7 @@ class FinishedRun:
 
 
 def finished_run(config: RunConfig, folder: pathlib.Path, metrics: Mapping[str, Any]) -> FinishedRun:
-    """Returns what the hooks of a run get."""
+    """Returns the description of a finished run that its hooks receive."""
     history = json.loads((folder / "report_data" / "history.json").read_text())
     pushed = folder / "models" / config.serving.model_name / str(metrics["model_version"])
     return FinishedRun(
@@ -65,7 +65,7 @@ def check_hooks(named: Hooks) -> dict[str, str]:
 
 
 def write_sections(run: FinishedRun, named: Hooks, data: pathlib.Path) -> None:
-    """Writes the sections of the report to sections.json, by name, as HTML. The first one has the hooks' metrics.
+    """Writes the hooks' report sections to sections.json, as HTML by name. The first section has the hooks' metrics.
 
     Raises:
         InputError: a hook fails, or returns no text.
@@ -78,7 +78,9 @@ def write_sections(run: FinishedRun, named: Hooks, data: pathlib.Path) -> None:
         with hooks.failures("sections", name):
             text = section(run)
         if not isinstance(text, str):
-            raise InputError(f"the report section {name} returned {type(text).__name__}, no text; return HTML as a str")
+            raise InputError(
+                f"the report section {name} returned {type(text).__name__}, not a text; return HTML as a str"
+            )
         written[name] = text
     write_json(data / "sections.json", written)
 
@@ -102,7 +104,7 @@ def call_after_run(run: FinishedRun, named: Hooks) -> None:
     """Calls the exports and the trackers, after all results of the run are written.
 
     Raises:
-        InputError: one fails. The others are called all the same.
+        InputError: a hook failed. The others are called anyway.
     """
     mistakes = []
     for kind, name in named.after_run:

@@ -36,6 +36,8 @@ from ctrpipe.pipeline.run.inputs import RunInputs
 from ctrpipe.transforms.log.described_files import write_states
 from ctrpipe.transforms.log.schema import raw_schema
 
+MODEL, BASELINE = "Trainer", "Trainer.baseline"  # the ids of the nodes that train
+
 
 def create_data_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
     """Returns the graph up to Transform, for training outside a graph. It shares its cache with `create_pipeline`."""
@@ -45,7 +47,7 @@ def create_data_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
 def create_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
     """Returns the graph of a run.
 
-    Node ids never change: `Trainer` is the model, `Trainer.baseline` the baseline.
+    Node ids never change: MODEL is the model, BASELINE the baseline.
 
     Raises:
         InputError: TFX's BulkInferrer does not run on the configured Beam runner.
@@ -55,17 +57,17 @@ def create_pipeline(config: RunConfig, inputs: RunInputs) -> Pipeline:
     compares = bool(inputs.monitoring.previous or inputs.monitoring.serving)
     drift = _drift_check(config, inputs, data) if compares else None
 
-    # 2. The model, and the baseline that is reported beside it.
-    trainer = _trainer(config, inputs, data, config.model, is_baseline=False).with_id("Trainer")
+    # 2. The model, and the baseline to compare it with.
+    trainer = _trainer(config, inputs, data, config.model, is_baseline=False).with_id(MODEL)
     baseline = None
     if named := config.evaluation.baseline:
-        baseline = _trainer(config, inputs, data, named, is_baseline=True).with_id("Trainer.baseline")
+        baseline = _trainer(config, inputs, data, named, is_baseline=True).with_id(BASELINE)
     several = config.evaluation.seeds > 1
     seeds = _seed_trainings(config, inputs, data, [trainer, baseline] if baseline else [trainer]) if several else None
 
-    # 3. What the model has to pass: the check of its export, the gates, and the drift if it blocks.
+    # 3. The checks that the model must pass: of its export, by the gates, and of the drift if it blocks.
     check = ServingCheck(model=trainer.outputs["model"], code_version=_code_of(ServingCheck))
-    # Without a version nothing depends on the folder, and Kubeflow's cache serves runs in several.
+    # Without a version, nothing depends on the folder, and runs in several folders share Kubeflow's cache.
     beaten = str(_push_folder(config, inputs)) if inputs.baseline_version else ""
     last = LastBlessedModel(push_folder=beaten, version=inputs.baseline_version)
     evaluator = _evaluator(config, inputs, data, trainer, last, baseline, seeds)
@@ -118,7 +120,7 @@ def _data_nodes(config: RunConfig, inputs: RunInputs) -> _DataNodes:
     )
     schema = ImportSchemaGen(schema_file=str(_write_schema(config, inputs.place)))
     validator = LogValidator(statistics=statistics.outputs["statistics"], schema=schema.outputs["schema"])
-    # The seed is of the order of the packed rows and of missing_rate. Training shuffles again with its own seed.
+    # The seed is for the order of the packed rows and for missing_rate. Training shuffles again with its own seed.
     transformed = TransformSettings(spec=config.log_spec, seed=0, former=_former(config, inputs))
     transform = LogTransform(
         examples=examples.outputs["examples"],
@@ -203,7 +205,7 @@ def _seed_trainings(
 ) -> BaseComponent:
     """Returns the node that trains the model and the baseline with the other seeds of `evaluation.seeds`.
 
-    It comes after the `trainers` of the first seed, so that their trainings show a mistake before many do.
+    It runs after the `trainers` of the first seed. A mistake thus fails one training run and not many.
     """
     baseline = config.evaluation.baseline
     settings = SeedSettings(
@@ -237,7 +239,7 @@ def _side(config: RunConfig, inputs: RunInputs, model: Model, is_baseline: bool)
 
 
 def evaluator_settings(config: RunConfig, inputs: RunInputs) -> EvaluatorSettings:
-    """Returns the settings of the evaluation, by which a run finds an earlier one in the cache."""
+    """Returns the settings of the evaluation. They are part of its cache key."""
     return EvaluatorSettings(
         spec=config.log_spec,
         gates=config.gates,
@@ -322,9 +324,9 @@ def _workers(config: RunConfig, inputs: RunInputs) -> str:
 
 
 def _states_of(inputs: RunInputs, data_fingerprint: str) -> pathlib.Path:
-    """Returns the path of the file with the states of logs, when they were hashed.
+    """Returns the path of the file with the states of the log's files at the time of hashing.
 
-    Runs on other logs may work at the same place.
+    The name has the fingerprint of the log, because runs on other logs may use the same folder.
     """
     return inputs.place / "tfx" / "states" / f"{data_fingerprint}.json"
 

@@ -46,11 +46,11 @@ class RunInputs:
 
     @property
     def place(self) -> pathlib.Path:
-        """The folder for what the steps share and no result needs, such as checkpoints."""
+        """The folder for files that the steps share and that are not results, such as checkpoints."""
         return self.work or self.output
 
     def training_fingerprint(self, config: RunConfig, model: Model, training: Training | None = None) -> str:
-        """Returns a hash of everything that decides a training run. Equal hashes mean the same trained model.
+        """Returns a hash of everything that determines a training run. Equal hashes mean the same trained model.
 
         `training` replaces the configuration's settings, for a baseline.
         """
@@ -63,7 +63,7 @@ class RunInputs:
         return fingerprint(*parts, stage_version(*TRAINING), *filter(None, code))
 
     def version_fingerprint(self, config: RunConfig, model: Model, training: Training | None = None) -> str:
-        """Returns a hash of everything that decides a version's probabilities: the training run and the calibration.
+        """Returns a hash of everything that determines a version's probabilities: the training run and the calibration.
 
         A parent named `latest` is not part of the hash, because this hash is used to look it up.
         """
@@ -80,7 +80,7 @@ class RunInputs:
         return fingerprint(self.data_fingerprint, split.by if split.files else split)
 
     def transform_version(self, config: RunConfig) -> str:
-        """Returns a hash of what decides how a row is transformed: code, that of hooks too, tokenizer and tables."""
+        """Returns a hash of everything that determines a row's transform: code, also of hooks, tokenizer and tables."""
         code = stage_version("ctrpipe.pipeline.components.log_transform")
         tokenizer = self.checkpoints.get(config.text.encoder) if config.text else None
         tables = [self.checkpoints[table.path] for table in pretrained_tables(config.log_spec).values()]
@@ -129,9 +129,9 @@ def run_inputs(
 
 
 def _data_fingerprint(described: Data, data: list[dict[str, Any]]) -> str:
-    """Returns a hash of the files' contents; with `by: files`, also of how many of them belong to each split.
+    """Returns a hash of the files' contents; with `by: files`, also of the number of files in each split.
 
-    With a reader or a store of another package it is also a hash of their code.
+    If another package provides the reader or the store, the hash includes its code.
     """
     contents, files = fingerprint_files(data), described.split.files
     counts = [len(getattr(files, name)) for name in SPLITS] if files else []
@@ -180,10 +180,10 @@ def version_to_beat(push_folder: pathlib.Path, version_fingerprint: str) -> str:
 
 
 def versions_retrained(push_folder: pathlib.Path, version: str, version_fingerprint: str) -> tuple[str, ...]:
-    """Returns the last versions before `version` that have its configuration of model, training and features.
+    """Returns earlier versions with the same configuration of model, training and features as `version`.
 
-    They differ from it by their seeds or their training rows. A training that was pushed twice is returned once, and
-    one with `version_fingerprint` is not. The newest is first, and there are at most RETRAININGS.
+    They differ from it in the seed or in the training rows. A training run that was pushed twice is returned once. The
+    one with `version_fingerprint` is left out. The newest version is first, and there are at most RETRAININGS.
     """
     names: list[str] = []
     if not version:
@@ -199,13 +199,13 @@ def versions_retrained(push_folder: pathlib.Path, version: str, version_fingerpr
 
 
 def _fingerprint(version: pathlib.Path) -> str:
-    """Returns the fingerprint of a version's training; its name if it has none."""
+    """Returns the fingerprint of a version's training run, or the version's name if it has none."""
     made_by = asset_path(version, Asset.TRAINING_FINGERPRINT)
     return made_by.read_text() if made_by.exists() else version.name
 
 
 def _configuration(version: pathlib.Path) -> dict[str, Any] | None:
-    """Returns the configuration of a version's model, training and features. None if it is not known."""
+    """Returns the configuration of a version's model, training and features; None if unknown."""
     try:
         training = json.loads(asset_path(version, Asset.TRAINING).read_text())
         spec = json.loads(asset_path(version, Asset.LOG_SPEC).read_text())

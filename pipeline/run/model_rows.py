@@ -25,8 +25,8 @@ def read_rows(source: TrainedModel, data: Sequence[str], spec: LogSpec) -> Itera
         spec: The description of the model's log.
 
     Raises:
-        InputError: the log has other columns, cannot be read, or has too many malformed rows, or there is neither a log
-            nor a run.
+        InputError: the log has other columns, cannot be read, or has too many malformed rows; or there is neither a
+            log nor a run.
     """
     if data:
         yield from good_rows(find_files(list(data)), spec)

@@ -1,7 +1,7 @@
-"""Lets a run's folder be moved or copied: its cache and its artifacts are found where the folder is now.
+"""Keeps the cache and the artifacts of a run's folder valid when the folder is moved or copied.
 
-TFX records absolute paths, and hashes them into the keys of its cache. The database of a moved folder is therefore
-rewritten once, and the keys are made of parameters and artifacts without the places of the folder and of the log.
+TFX records absolute paths, and includes them in its cache keys. The database of a moved folder is therefore rewritten
+once, and the cache keys leave out the paths of the folder and of the log.
 """
 
 import contextlib
@@ -26,9 +26,9 @@ _KEY = cache_utils.get_cache_context
 
 
 def record_new_place(output: pathlib.Path) -> None:
-    """Replaces in the folder's database the places where the folder was when its artifacts were made.
+    """Replaces the folder's former paths in its database by the current path.
 
-    Nothing else of a record is changed, as each of its fields is part of the cache's keys.
+    Nothing else in a record changes, because every field is part of the cache keys.
 
     Args:
         output: The folder, as an absolute path. The caller holds its lock.
@@ -54,9 +54,9 @@ def key_without_places(
     parameters: Mapping[str, Any] | None = None,
     **others: Any,
 ) -> mlmd.Context:
-    """Returns the context of TFX's `get_cache_context`, with a key that is the same wherever the folder and log are.
+    """Returns the context of TFX's `get_cache_context`, with a key that does not contain the paths of folder and log.
 
-    The contents of the log are in the key already, as their hash.
+    The key contains a hash of the log's contents.
     """
     database = pathlib.Path(metadata_handle.connection_config.sqlite.filename_uri)
     output = database.parent.parent
@@ -70,7 +70,7 @@ def key_without_places(
 
 @contextlib.contextmanager
 def keys_without_places() -> Iterator[None]:
-    """Lets TFX's launcher call `key_without_places` in the block. It has no argument for this."""
+    """Makes TFX's launcher call `key_without_places` inside the block. The launcher has no argument for this."""
     cache_utils.get_cache_context = key_without_places
     try:
         yield
@@ -88,17 +88,17 @@ def _placeless(artifact: types.Artifact, output: pathlib.Path) -> types.Artifact
 
 
 def _replaced(text: str, folder: pathlib.Path, other: str) -> str:
-    """Returns a text, which may be JSON, with `other` for a folder wherever a path begins with it."""
+    """Replaces a folder by `other` in the paths of a text, which may be JSON."""
     for written in {str(folder), json.dumps(str(folder))[1:-1]}:
-        # A path begins where the text or a quoted text begins, and the folder's name ends there or before a slash.
+        # A path follows a quote, white space or nothing. The folder's name ends there too, or before a slash.
         text = re.sub(rf'(?<![^"\s]){re.escape(written)}(?=[/"\s]|$)', lambda _: other, text)
     return text
 
 
 def _without_folders(parameter: str) -> str:
-    """Returns the settings of a node that reads a log with the names of the log's files alone.
+    """Removes the folders of the log's files from the settings of a node that reads the log.
 
-    Where a column is read from the names of folders, they stay.
+    The folders stay if a column is read from their names.
     """
     try:
         settings = json.loads(parameter)

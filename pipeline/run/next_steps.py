@@ -26,7 +26,7 @@ _OTHER_KINDS = ("drift", "change", "slice", GATE)  # of gates that are no limit 
 def write_request(config: RunConfig, files: Sequence[str], output: pathlib.Path) -> None:
     """Writes the first good row of a run's log to OUTPUT/request.json, as the body of a predict request.
 
-    The model is pushed by then: a log that is no longer there, or no longer the same, costs the request alone.
+    The model is already pushed at this point. If the log has been removed or changed, only the request is not written.
 
     Args:
         config: The run's configuration, as `RunConfig.placed` returns it.
@@ -38,7 +38,7 @@ def write_request(config: RunConfig, files: Sequence[str], output: pathlib.Path)
         batches = (batch for path in files for batch in reader.read(path))
         rows = next((batch.rows for batch in batches if batch.rows.num_rows), None)
     except InputError as error:
-        announce(f"{error}; the run has read its rows before, and {REQUEST} is not written")
+        announce(f"{error}; the run is finished, but {REQUEST} is not written")
         (output / REQUEST).unlink(missing_ok=True)
         return
     if rows is not None:
@@ -54,7 +54,7 @@ def after_push(
 
     Args:
         config: The run's configuration.
-        files: The log's files and globs.
+        files: The log's files and globs; empty if the split names them all.
         place: The run's folder or URL, as the user names it.
         folder: The run's folder on this machine.
     """
@@ -63,19 +63,25 @@ def after_push(
     url = f"http://127.0.0.1:{PORT}/v1/models/{name}"
     serve = ["serve", "--model_base_path", f"{place}/models/{name}", "--model_name", name, "--rest_api_port", str(PORT)]
     commands = [[own, *serve]]
+    log = _some_rows(config, files)
     if not is_url(place) and (folder / REQUEST).exists():
         commands.append(["curl", "-d", f"@{place}/{REQUEST}", f"{url}:predict"])
     commands += [
-        [own, "predict", "--url", url, "--input", files[0], "--rows", "5"],
-        [own, "explain", str(place), *_rows(place, files), *trust],
-        [own, "score", "--model", str(place), "--input", files[0], "--output", "scores"],
+        [own, "predict", "--url", url, "--input", log, "--rows", "5"],
+        [own, "explain", str(place), *_rows(place, config, files), *trust],
+        [own, "score", "--model", str(place), "--input", log, "--output", "scores"],
     ]
     return commands if is_url(place) else [*commands, open_report(place)]
 
 
-def _rows(place: pathlib.Path | str, files: Sequence[str]) -> list[str]:
-    """Returns the option for the rows to explain with. A run in a store does not know its own."""
-    return ["--data", files[0]] if is_url(place) and files else []
+def _some_rows(config: RunConfig, files: Sequence[str]) -> str:
+    """Returns a file or glob of the log: a test file, if the split names the files."""
+    return config.data.split.files.test[0] if config.data.split.files else files[0]
+
+
+def _rows(place: pathlib.Path | str, config: RunConfig, files: Sequence[str]) -> list[str]:
+    """Returns the option that names the rows to explain. A run in a store does not know its own log."""
+    return ["--data", _some_rows(config, files)] if is_url(place) else []
 
 
 def open_report(place: pathlib.Path | str) -> list[str]:
@@ -88,7 +94,7 @@ def lifted(gates: Sequence[Mapping[str, Any]], configured: Gates) -> list[str]:
 
     Args:
         gates: The rows of gates.json.
-        configured: The gates of the configuration: a setting leaves none without a limit.
+        configured: The gates of the configuration. A setting must not leave a gate without a limit.
     """
     settings = []
     failed = [gate for gate in gates if not gate["passed"]]
@@ -139,7 +145,7 @@ def _numbers_lifted(failed: Sequence[tuple[str, ...]], configured: Gates) -> lis
 def after_block(
     command: Sequence[str], config: RunConfig, place: pathlib.Path | str, folder: pathlib.Path
 ) -> list[list[str]]:
-    """Returns the commands that show why a gate blocked a model, and that push it all the same.
+    """Returns the commands that show why a gate blocked a model, and the command that pushes it anyway.
 
     Args:
         command: The arguments of the command that ran.
@@ -151,7 +157,7 @@ def after_block(
     trust = ["--trust"] if ":" in config.model.name else []
     settings = [part for setting in lifted(gates, config.gates) for part in ("--set", setting)]
     given = [*command[command.index("--data") + 1 :][:1]] if "--data" in command else config.data.paths
-    look = [[command_name(), "explain", str(place), *_rows(place, given), *trust]]
+    look = [[command_name(), "explain", str(place), *_rows(place, config, given), *trust]]
     if not is_url(place):
         look.append(open_report(place))
     return [*look, [command_name(), *command, *settings]] if settings else look

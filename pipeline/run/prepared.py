@@ -65,10 +65,9 @@ def with_histories(
 def joined(paths: Sequence[str], config: RunConfig, output: pathlib.Path) -> list[str]:
     """Returns the files and globs of the log that the pipeline reads.
 
-    The rows of queries and tables are new files in `<output>/data`.
-    For an event log, a log with delayed labels or a folder of KDD Cup 2012, these are new files in `<output>/prepared`.
-    Before, lists of impressions become rows in `<output>/impressions`, and a log is joined with its side tables in
-    `<output>/joined`.
+    Each preparation that the configuration asks for writes new files, in this order: the rows of queries and tables to
+    `<output>/data`; the rows of lists of impressions to `<output>/impressions`; the join with side tables to
+    `<output>/joined`; and an event log, a log with delayed labels or a folder of KDD Cup 2012 to `<output>/prepared`.
 
     Raises:
         InputError: the files cannot be read or prepared, the output folder cannot be made, or another process works in

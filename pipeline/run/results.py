@@ -50,8 +50,9 @@ def finish(
     artifacts: RunArtifacts,
     seconds: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:
-    """Writes metrics.json, report_data/ and report.html, and calls the hooks that follow a run. Needs no model:
-    GatedEvaluator has stored the predictions.
+    """Writes metrics.json, report_data/ and report.html, and calls the hooks after a run.
+
+    This needs no model, because GatedEvaluator has stored the predictions.
 
     Args:
         config: The run's configuration.
@@ -145,9 +146,9 @@ def _statistics(config: RunConfig, data: list[dict[str, Any]], artifacts: RunArt
 
 
 def _spans(counts: Mapping[str, Any], data: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """Returns the first and last file, or time, of each split. Files that were moved since they were read are renamed.
+    """Returns the first and last file, or time, of each split, with the current paths of files that were moved.
 
-    Files of one name in several folders keep the places where they were read.
+    If several files have the same name, the paths are those at the time of reading.
     """
     spans: dict[str, list[str]] = counts.get("spans", {})
     places = {name_of(file["path"]): absolute(file["path"]) for file in data}
@@ -157,7 +158,7 @@ def _spans(counts: Mapping[str, Any], data: list[dict[str, Any]]) -> dict[str, l
 
 
 def _place_now(end: str, places: Mapping[str, str]) -> str:
-    """Returns where a file is, of whose name a log has one; a time as it is."""
+    """Returns the current path of a file. Returns a time unchanged."""
     return places.get(pathlib.Path(end).name, end) if pathlib.Path(end).is_absolute() else end
 
 

@@ -152,7 +152,7 @@ def _run_pipeline(
 
 @contextlib.contextmanager
 def placing_the_number(config: RunConfig, files: list[str]) -> Iterator[None]:
-    """Adds to a NotFiniteError of the block the file and line of the number of the log that it names."""
+    """Adds the file and line of the log's number to a NotFiniteError that the block raises."""
     try:
         yield
     except NotFiniteError as error:
@@ -163,7 +163,7 @@ def placing_the_number(config: RunConfig, files: list[str]) -> Iterator[None]:
 def resolve(
     config: RunConfig, files: list[str], output: pathlib.Path, work: pathlib.Path | None = None
 ) -> tuple[RunInputs, list[dict[str, Any]]]:
-    """Makes the checks of `run` for a graph that another program runs, such as Kubeflow.
+    """Runs the checks of `run` for a graph that another program executes, such as Kubeflow.
 
     Args:
         config: The run's configuration, as `RunConfig.placed` returns it.

@@ -1,7 +1,7 @@
-"""Exports a servable of any model in seconds: hardly trained on a generated log, or untrained on a log of one's own.
+"""Exports a servable of any model in seconds: briefly trained on a generated log, or untrained on a given log.
 
-For benchmarks and trials of serving. The AUC of such a model means nothing. TensorFlow takes 3 s to import. It is
-imported inside a function, after the check that the model exists.
+The exports are for benchmarks and trials of serving; the AUC of such a model is meaningless. TensorFlow takes 3 s to
+import. It is imported inside a function, after the check that the model exists.
 """
 
 import dataclasses
@@ -65,7 +65,7 @@ def make_export(
 
     Args:
         model: Registry name.
-        folder: The folder of the log and of all its models. It is made if missing.
+        folder: The folder of the log and of all its models. It is created if missing.
         rows: Number of rows of the log. More rows give larger vocabularies.
         seed: Seed of the log and of the weights.
         **hyperparameters: Options of the model. The defaults are embeddings of width 16 and hidden layers 400-400.

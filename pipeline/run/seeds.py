@@ -80,8 +80,8 @@ def _own_rows(predictions: pathlib.Path, others: Seeds) -> dict[str, ScoredRows]
 def _difference(baseline: Sequence[ScoredRows], model: Sequence[ScoredRows], task: str) -> dict[str, dict[str, Any]]:
     """Returns the model's difference from the baseline by metric, over rows and trainings.
 
-    A side that depends on no seed has one training, and would have the same one with each seed. It is repeated here:
-    it has no noise of trainings, and the other side's noise remains visible.
+    A side that does not depend on the seed has one training, and every other seed would give the same one. It is
+    therefore repeated here: its variance over trainings is 0, and the other side's variance counts.
     """
     most = max(len(baseline), len(model), 2)
     first, second = (list(side) * most if len(side) == 1 else list(side) for side in (baseline, model))

@@ -30,11 +30,11 @@ from ctrpipe.serving.stored import fetch_newest, push_version
 
 _DEAD_LETTERS = "dead_letter"
 _FOLDERS = ("report_data", _DEAD_LETTERS)
-_HANDED_ON = "tfx/handed_on"  # folder in the store of what the first step on a cluster has written for the others
+_HANDED_ON = "tfx/handed_on"  # folder in the store with files that a cluster's first step writes for the others
 
 
 def output_of_run(output: pathlib.Path | str, model_name: str) -> contextlib.AbstractContextManager[pathlib.Path]:
-    """Returns a block that yields the folder to run in: the output itself, or for a URL see `stored_output`."""
+    """Returns a context manager that yields the folder to run in: the output itself, or for a URL `stored_output`."""
     if stores.is_url(output):
         return stored_output(str(output), model_name)
     return contextlib.nullcontext(stores.local_path(str(output)))
@@ -44,7 +44,7 @@ def output_of_run(output: pathlib.Path | str, model_name: str) -> contextlib.Abs
 def stored_output(url: str, model_name: str) -> Iterator[pathlib.Path]:
     """Yields the folder to run in, and writes the run's results to the store when the block succeeds.
 
-    A version that the run pushed appears whole, and is there before the rest of the run.
+    A pushed version appears in the store as a whole, before the rest of the run.
 
     Args:
         url: The URL of the run's folder.
@@ -71,7 +71,7 @@ def models_of(url: str, model_name: str) -> str:
 
 
 def with_newest(url: str, model_name: str) -> pathlib.Path:
-    """Returns the folder to run in, with the newest version in the store, for the gates and for a warm start."""
+    """Downloads the newest version in the store, for the gates and for a warm start. Returns the folder to run in."""
     folder = work_folder(url)
     versions = folder / "models" / model_name
     fetch_newest(models_of(url, model_name), versions)
@@ -84,7 +84,7 @@ def write_stored_report(url: str) -> str:
     """Rewrites the report of a finished run in a store, and returns its URL.
 
     Raises:
-        StoreError: there is no whole run, another process writes there, or the store refuses a request or does not
+        StoreError: there is no complete run, another process writes there, or the store refuses a request or does not
             answer.
         InputError: see `write_report`.
     """
@@ -108,9 +108,10 @@ def push_newest(url: str, model_name: str) -> None:
 
 
 def hand_on(url: str) -> None:
-    """Writes what is in the folder of `with_newest`, but for models, to the store, for steps on other machines.
+    """Uploads the folder of `with_newest` without models, for steps on other machines.
 
-    That is what a run writes before its steps: the schema, the states of the log's files, and files made of the log.
+    It contains what a run writes before its steps: the schema, the states of the log's files, and files made from the
+    log.
     """
     folder = work_folder(url)
     for path in sorted(folder.rglob("*")):
@@ -120,7 +121,7 @@ def hand_on(url: str) -> None:
 
 
 def fetch_handed_on(url: str, settings: str) -> None:
-    """Brings the files of `hand_on` whose paths a step's settings name to the folder of `with_newest`."""
+    """Downloads those files of `hand_on` that a step's settings name, into the folder of `with_newest`."""
     root, folder = stores.join(url, _HANDED_ON), work_folder(url)
     for each, _ in stores.objects_below(root):
         path = folder / each.removeprefix(f"{root}/")
@@ -131,7 +132,7 @@ def fetch_handed_on(url: str, settings: str) -> None:
 
 
 def write_dead_letters(url: str) -> None:
-    """Writes the malformed rows in the folder of `with_newest` to the store."""
+    """Uploads the malformed rows in the folder of `with_newest`."""
     folder = work_folder(url)
     for path in sorted((folder / _DEAD_LETTERS).rglob("*")):
         if path.is_file():
@@ -139,7 +140,7 @@ def write_dead_letters(url: str) -> None:
 
 
 def upload_run(folder: pathlib.Path, url: str, trained: pathlib.Path | None = None) -> None:
-    """Writes what the readers of a run need to the store: results, report, malformed rows, and the trained model.
+    """Uploads what the readers of a run need: results, report, malformed rows, and the trained model.
 
     Args:
         folder: The run's folder.

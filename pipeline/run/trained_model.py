@@ -25,7 +25,7 @@ class TrainedModel:
     Attributes:
         version: The folder of its SavedModel.
         run: The folder of the finished run that trained it. None if the version was given.
-        trust: Whether a class of another module than ctrpipe's, which the files name, may be imported.
+        trust: Whether to import classes from modules outside ctrpipe that the files name.
     """
 
     version: pathlib.Path
@@ -76,7 +76,7 @@ class TrainedModel:
 def keep_by_version(artifact: pathlib.Path, output: pathlib.Path, version: pathlib.Path) -> None:
     """Copies a trained model's Keras model into a run's folder, and removes the models of deleted versions.
 
-    A step on Kubeflow has the object store's artifacts only in its own container. A later run cannot find them there.
+    A step on Kubeflow has the artifacts only in its own container, where a later run cannot find them.
 
     Args:
         artifact: The folder of the Model artifact.
@@ -100,7 +100,7 @@ def find_model(folder: pathlib.Path, trust: bool = False) -> TrainedModel:
         trust: See `TrainedModel`.
 
     Raises:
-        InputError: the folder holds none of them, the run's model was removed, or a file would not come to an end.
+        InputError: the folder contains none of them, the run's model was removed, or a file is irregular or too large.
     """
     if not (folder / "metrics.json").exists():
         return TrainedModel(find_version(folder), None, trust)

@@ -32,11 +32,11 @@ class TransformedLog:
 
     @property
     def start_vectors(self) -> str:
-        """The file of the vectors that embeddings start from; "" for none."""
+        """The file with the initial vectors of embeddings; "" for none."""
         return start_vectors_of(self.graph)
 
     def to_json(self) -> str:
-        """Returns the log's places and fingerprints as JSON, for a process of another machine that sees its files."""
+        """Returns the log's paths and fingerprints as JSON, for a process on another machine that sees its files."""
         inputs = self.inputs
         return json.dumps(
             {
@@ -55,7 +55,7 @@ class TransformedLog:
 
     @classmethod
     def from_json(cls, text: str) -> "TransformedLog":
-        """Returns the log of `to_json`."""
+        """Returns the log from the result of `to_json`."""
         values = json.loads(text)
         inputs = RunInputs(
             tuple(values["files"]),

@@ -36,7 +36,7 @@ def row_costs(points: Mapping[str, RunConfig], log: TransformedLog, costs: Costs
     The cost of a training run is the sum over its stages, each with one pass over the rows: first stages, the model
     itself, and its boosted trees (BERT4CTR, section 4.1.4). The sum is taken per repeat. The models are untrained,
     because the time does not depend on the weights. They are measured in turn. A stage that several points share is
-    measured once.
+    measured only once.
 
     Args:
         points: The points' configurations by name.

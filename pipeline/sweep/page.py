@@ -26,7 +26,7 @@ DIFFERENCES = "Differences in AUC"
 
 
 def page(summary: dict[str, Any]) -> str:
-    """Returns the page as HTML: the best point, all points beside each other, and their differences.
+    """Returns the page as HTML: the best point, a table of all points, and their differences.
 
     Args:
         summary: The contents of sweep.json.

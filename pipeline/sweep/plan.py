@@ -158,13 +158,13 @@ def make_plan(
 
 
 def read_sweep(source: Source, grid: tuple[str, ...] = (), config: Source | None = None) -> tuple[SweepFile, Source]:
-    """Returns a sweep file, made of the grid where the source is a run's configuration, and that configuration.
+    """Returns a sweep file and a run's configuration. If the source is a configuration, the file is made of the grid.
 
     Args:
         source, grid, config: As in `make_plan`.
 
     Raises:
-        InputError: the file cannot be read, or there is no grid, or a file with points and a grid too.
+        InputError: the file cannot be read; or there are neither points nor a grid, or both.
     """
     path = path_of(source)
     file = _read(source)

@@ -73,7 +73,7 @@ def run_sweep(
 
 
 def check_sweep(plan: SweepPlan, files: list[str], output: pathlib.Path) -> None:
-    """Checks the data, the points and the output folder, which it makes, before anything is trained.
+    """Checks the data, the points and the output folder before anything is trained. Creates the folder.
 
     Raises:
         InputError: one of them cannot be used.
@@ -125,7 +125,7 @@ def _model(output: pathlib.Path, run: Run) -> pathlib.Path:
 
 
 def missing(runs: list[Run], output: pathlib.Path, keep_models: bool = False) -> list[Run]:
-    """Returns the training runs without a result, each once: two points may have the same settings."""
+    """Returns the training runs without a result. Runs of points with the same settings are returned once."""
     every = {run.key: run for run in runs}
     return [
         run
@@ -139,8 +139,8 @@ def _train_missing(
 ) -> None:
     todo = missing(runs, output, keep_models)
     there = len({run.key for run in runs}) - len(todo)
-    continued = f"; {there} are there already" if there else ""
-    announce(f"Sweep {plan.name}: {len(plan.points)} points, {len(todo)} trainings to do{continued}")
+    continued = f"; {there} are already done" if there else ""
+    announce(f"Sweep {plan.name}: {len(plan.points)} points, {len(todo)} training runs to do{continued}")
     if not todo:
         return
     test = describe_test(plan.base, log)

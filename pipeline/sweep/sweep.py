@@ -15,7 +15,7 @@ def sweep(plan: SweepPlan, data: Sequence[str], output: pathlib.Path, keep_model
 
     Args:
         plan: The points and seeds.
-        data: The log's files and globs. Empty for those of the configuration.
+        data: The log's files and globs. Empty for the files of the configuration.
         output: The folder for sweep.json, sweep.csv, sweep.svg and each model's predictions on the test rows.
         keep_models: Whether to save every trained model.
 

@@ -1,6 +1,7 @@
-"""Writes a run to MLflow: parameters, metrics by step, the report, and the model with its signature in the registry.
+"""Logs a run to MLflow: parameters, metrics by step, the report, and the model with its signature in the registry.
 
-The server is MLflow's own setting: MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME, and what else its client reads.
+MLflow's own environment variables choose the server and the experiment: MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME and
+the others that its client reads.
 """
 
 import os
@@ -18,7 +19,7 @@ _PARAMETERS_AT_ONCE = 100
 
 
 def track(run: FinishedRun) -> str:
-    """Writes the run, and returns where it is.
+    """Logs the run, and returns its id and its experiment as text.
 
     Raises:
         InputError: the extra mlflow is not installed.
@@ -82,7 +83,7 @@ def flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any
 
 
 def numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yields the numbers among values."""
+    """Yields the names and values of numeric entries, without booleans and `step`."""
     for name, value in values.items():
         if isinstance(value, int | float) and not isinstance(value, bool) and name != "step":
             yield name, float(value)

@@ -1,6 +1,6 @@
-"""Writes a run to Weights & Biases: configuration, metrics by step, the report and the model.
+"""Logs a run to Weights & Biases: configuration, metrics by step, the report and the model.
 
-Without WANDB_MODE the run is written offline, to WANDB_DIR or the run's own folder, and `wandb sync` sends it later.
+Without WANDB_MODE, the run is written offline to WANDB_DIR or to the run's own folder. `wandb sync` uploads it later.
 """
 
 import os
@@ -12,7 +12,7 @@ from ctrpipe.pipeline.trackers.mlflow import numbers
 
 
 def track(run: FinishedRun) -> str:
-    """Writes the run, and returns where it is.
+    """Logs the run, and returns where it is.
 
     Raises:
         InputError: the extra wandb is not installed.

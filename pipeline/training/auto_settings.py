@@ -20,7 +20,7 @@ class BackendCosts(NamedTuple):
 
     Attributes:
         tensorflow, jax: Microseconds per row in a training step of the backend.
-        start: Additional seconds until JAX has done its first step: another process, its imports and compilation.
+        start: Additional seconds until JAX has done its first step, for a second process, its imports and compilation.
     """
 
     tensorflow: float
@@ -37,8 +37,8 @@ FASTER_ON_JAX = {
     "lr": BackendCosts(1.8, 1.0, 3.6),
     "starspace": BackendCosts(33.0, 24.2, 4.8),
 }
-# These models train at least 1.2 times as many rows per second in bfloat16, or about as many where their hidden layers
-# are narrow (64, 32). In the other models matrix products are a smaller part of the work.
+# These models train at least 1.2 times as many rows per second in bfloat16, or about as many if their hidden layers are
+# narrow (64, 32). In the other models matrix products are a smaller part of the work.
 FASTER_IN_BFLOAT16 = frozenset(
     ("xdeepfm", "dcn_v2", "deepfm", "pnn", "mlp", "fnn", "wide_deep", "dcn", "cin", "features_only", "transformer")
     + ("transformer_pe", "hetero_att", "hiformer", "bst", "mmoe", "ple", "esmm")
@@ -70,7 +70,7 @@ def slow_precision(training: Training) -> str:
     named = training.precision == "mixed_bfloat16" and training.backend == "tensorflow"
     if not named or not _on_one_cpu(training.distribution) or _onednn_multiplies_bfloat16():
         return ""
-    return "training.precision mixed_bfloat16: slower than float32 here, where oneDNN multiplies no bfloat16; set auto"
+    return "training.precision mixed_bfloat16: slower than float32 here: oneDNN has no bfloat16; set auto"
 
 
 def _with_backend(model: Model, training: Training, rows: int) -> Training:

@@ -18,8 +18,8 @@ AVERAGE = "average.npz"  # in a checkpoint, if there is an average
 class WeightAverage:
     """Mean of a learner's weights over about the last `span` evaluations.
 
-    With a constant learning rate, Adam's steps end somewhere around a minimum, and the weights at one evaluation are a
-    random point there. The mean of several is nearer to the minimum (Polyak and Juditsky 1992; Izmailov et al. 2018,
+    With a constant learning rate, Adam's steps end at a random point around a minimum. The mean of the weights at
+    several evaluations is closer to the minimum (Polyak and Juditsky 1992; Izmailov et al. 2018,
     "Averaging Weights Leads to Wider Optima and Better Generalization"; Kaddour 2022, "Stop Wasting My Time! Saving
     Days of ImageNet and BERT Training with Latest Weight Averaging"). With w_n the weights at the n-th evaluation:
 

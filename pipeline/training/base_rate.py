@@ -28,7 +28,7 @@ def start_at_base_rate(job: TrainingJob, network: CTRModel) -> None:
     try:
         rates = base_rates(job.train_files)
         predicted = job.feature_map.numbers_by_task.values()
-        # An output of 0, the log-odds of 1/2, is the mean of a task's numbers already.
+        # For a task that predicts a number, an output of 0, the log-odds of 1/2, already stands for the mean.
         rates = np.where([number is None for number in predicted], rates, 0.5)
         if job.training.fake_negative_weighting:
             seen = np.minimum(rates, 0.5)

@@ -20,7 +20,7 @@ from ctrpipe.pipeline.training.learner import Batch, split_weight
 from ctrpipe.pipeline.training.validation import validation_metrics
 
 LEARNING_RATE = 0.1
-ONE_THREAD = 1 << 22  # values of all rows, below which a second thread waits longer than it works
+ONE_THREAD = 1 << 22  # values of all rows; with fewer, a second thread waits longer than it works
 PATIENCE = 10  # early stopping: trees without an improvement on the validation rows
 
 
@@ -106,11 +106,11 @@ def grow(
     Args:
         ensemble: The layer. It bounds the leaves and the depth.
         data: The training rows, a dataset of LightGBM.
-        valid: The validation rows, which end the boosting early. None for none.
+        valid: The validation rows for early stopping. None for no early stopping.
         rounds: The maximum number of trees.
         seed: LightGBM's seed.
         parameters: Further parameters of LightGBM.
-        patience: Number of trees without an improvement on the validation rows that ends the boosting.
+        patience: Number of trees without an improvement on the validation rows after which boosting stops.
     """
     lightgbm = load_lightgbm()
     data.construct()
@@ -132,7 +132,7 @@ def grow(
 
 
 def _progress(rounds: int) -> Callable[[Any], None]:
-    """Returns a callback of LightGBM that announces the trees, the seconds and what is left, at most every 10 s."""
+    """Returns a LightGBM callback that announces the trees and the elapsed and remaining time, at most every 10 s."""
     announce_if_due, started = throttled_announce(), time.monotonic()
 
     def tell(state: Any) -> None:
@@ -162,16 +162,16 @@ def _dataset(network: CascadingNNGBDT, batches: Iterable[Batch], reference: Any 
     start, weight = logits[:, 0].astype(np.float64), np.concatenate(weights) if weights else None
     if not (np.isfinite(values).all() and np.isfinite(start).all()):  # LightGBM takes NaN for a missing value
         raise NotFiniteError(
-            "cascading_nn_gbdt: what the network gives to the trees is not a finite number", SMALLER_STEPS, "train"
+            "cascading_nn_gbdt: an output of the network for the trees is not a finite number", SMALLER_STEPS, "train"
         )
     return lightgbm.Dataset(values, labels[:, 0], weight=not_below_rows(weight), init_score=start, reference=reference)
 
 
 def not_below_rows(weights: np.ndarray | None) -> np.ndarray | None:
-    """Returns the weights of rows in a unit in which a row weighs at least 1 on average.
+    """Returns the row weights, scaled to a mean of 1 if their mean is smaller.
 
-    LightGBM's limits, such as the least sum of second derivatives in a leaf, count rows: weights that sum to 1 would
-    leave it no split at all. Larger weights, such as impressions, are rows that were counted, and stay.
+    LightGBM's limits, such as the least sum of second derivatives in a leaf, count rows. With weights that sum to 1 it
+    would find no split. Larger weights, such as numbers of impressions, count rows already and are not scaled.
     """
     mean = 1.0 if weights is None else float(np.mean(weights, dtype=np.float64))
     return weights if weights is None or not 0 < mean < 1 else (weights / mean).astype(np.float32)

@@ -24,7 +24,7 @@ def why_impossible(model: Model, config: RunConfig, rows: Mapping[str, int] | No
     Args:
         model: Registry name and hyperparameters.
         config: The run configuration, which describes the log's features.
-        rows: The number of rows of each split, as they are trained on; None if they are not known.
+        rows: The number of rows of each split that are trained on; None if unknown.
     """
     few_ids = layout(config.log_spec, lambda column, feature: 3)
     encoded = with_encoder(model, config.text)
@@ -39,7 +39,7 @@ def why_impossible(model: Model, config: RunConfig, rows: Mapping[str, int] | No
         return one_line(error)
     except (ValueError, TypeError) as error:
         return foreign.message(error)
-    # A model of the user's own may raise anything, and may try to end the process.
+    # A user's own model may raise any exception, and may try to end the process.
     except (Exception, SystemExit) as error:
         if reason := foreign.failure(error):
             return reason
@@ -50,7 +50,7 @@ def why_impossible(model: Model, config: RunConfig, rows: Mapping[str, int] | No
 
 
 def _check_start(network: CTRModel, config: RunConfig) -> None:
-    """Raises InputError if vectors are to be fine-tuned and the model has no embeddings that could start from them."""
+    """Raises InputError if vectors should be fine-tuned and the model has no embeddings that can start from them."""
     tuned = list(tuned_tables(config.log_spec))
     if tuned and not network.value_tables():
         raise InputError(
@@ -60,7 +60,7 @@ def _check_start(network: CTRModel, config: RunConfig) -> None:
 
 
 def impossible_models(config: RunConfig, rows: Mapping[str, int] | None = None) -> list[str]:
-    """Returns what is wrong with the model and the baseline of a run, each after its key; [] if both can be trained.
+    """Returns the problems of a run's model, baseline and hooks, each after its key; [] if all can be used.
 
     Args:
         config: The run configuration.
@@ -72,7 +72,7 @@ def impossible_models(config: RunConfig, rows: Mapping[str, int] | None = None) 
 
 
 def _hooks_that_fail(config: RunConfig) -> list[str]:
-    """Returns what is wrong with the losses and transforms of installed packages, each after its key."""
+    """Returns the problems of the losses and transforms of installed packages, each after its key."""
     tried: list[tuple[str, Callable[[str], object], str]] = [
         *(("training.loss", hook_loss, name) for name in config.training.hook_losses),
         *(("features: transform", hook_transform, name) for name in config.hook_transforms),

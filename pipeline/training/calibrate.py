@@ -46,8 +46,8 @@ from ctrpipe.transforms.log.spec import LogSpec
 # classes.
 NO_SHRINKAGE = 1e-6
 FOLDS = 5  # of the validation rows, to choose a calibration
-LEAST_CLASS = 2 * FOLDS  # rows with a click, and rows without one, below which no calibration can be judged
-NONE = "none"  # the candidate that leaves the model's probabilities as they are
+LEAST_CLASS = 2 * FOLDS  # least rows with a click, and rows without one, to evaluate a calibration
+NONE = "none"  # the candidate that does not change the model's probabilities
 # The methods to choose from by the configuration's method, the simplest first.
 CANDIDATES: dict[str, tuple[str, ...]] = {
     "platt": ("platt",),
@@ -66,7 +66,7 @@ class CalibrationRows:
 
     Attributes:
         logits, labels, weights: Values per row, `[N]`; weights are positive.
-        others_scale: The factor in the weights of the rows without a click, where they are a sample.
+        others_scale: The factor in the weights of the rows without a click, if they were sampled.
     """
 
     logits: Floats
@@ -147,7 +147,8 @@ def fit_task(
     """Fits the calibration that has the lowest log loss on held-out rows: none, `settings.method` or a simpler one.
 
     A calibration that was fitted to few clicks follows their noise, and can be further from the truth than the model.
-    Its loss on the rows of its fit hides this, so each candidate is fitted FOLDS times on the other folds.
+    The loss on the rows of the fit does not show this, so each candidate is compared by cross-validation with FOLDS
+    folds.
 
     Args:
         settings: The method and its slices.
@@ -188,7 +189,7 @@ def _reason(settings: Calibration, taken: str, by: bool | None) -> str:
 
 
 def fold_numbers(rows: CalibrationRows) -> npt.NDArray[np.int64]:
-    """Returns the fold of each row, `[N]`: at random, with equal shares of the clicks in each fold.
+    """Returns a random fold for each row, `[N]`, with equal shares of the clicks in each fold.
 
     The folds depend only on the labels, so a repeated run has the same folds.
     """
@@ -207,7 +208,7 @@ def held_out_loss(
     feature_map: FeatureMap | None = None,
     ids: npt.NDArray[np.int32] | None = None,
 ) -> float:
-    """Returns the mean log loss of a method, in nats, where each row is predicted by a fit without its fold.
+    """Returns the cross-validated mean log loss of a method, in nats: each row is predicted by a fit without its fold.
 
     Args:
         settings: The settings of the methods.
@@ -360,7 +361,7 @@ def fit_histogram(rows: CalibrationRows, bins: int, clicks_per_bin: int) -> Curv
 
 @dataclasses.dataclass(frozen=True)
 class _Steps:
-    """Rows by their logits, in steps that follow one another.
+    """Rows grouped by logit, in ascending order.
 
     Attributes:
         points: The distinct logits, ascending, `[P]`.

@@ -1,7 +1,7 @@
 """The code that trained weights depend on.
 
-A module of its own: a name of a module counts as an import in `code_version.imported`, so that every stage that imports
-this one would depend on training.
+The names are in a separate module. `code_version.imported` counts the name of a module in a text as an import, so every
+module that imports this one depends on training.
 """
 
 # Training, warm start, and the stages that make the training rows.

@@ -1,16 +1,17 @@
-"""Whether a training has converged, by its history."""
+"""Tells from the history of a training run whether it has converged."""
 
 from collections.abc import Mapping
 from typing import Any
 
 LEAST_FALL = 1e-4  # share of the validation log loss; a smaller fall counts as none
-ALL_DONE = "all "  # how the reason of a training begins that ended because its epochs or iterations did
-# Why a training with `decay: cosine` ended. Its loss falls until the rate is 0, so a fall at the end says nothing.
+ALL_DONE = "all "  # prefix of the reason for a stop after all epochs or iterations
+# Reason for the end of a training run with `decay: cosine`. Its loss falls until the rate is 0, which is no reason for
+# more epochs.
 COSINE_ENDED = "the learning rate fell to 0"
 
 
 def still_falling(history: Mapping[str, Any]) -> tuple[float, float] | None:
-    """Returns the lowest validation log loss before the last evaluation and the last one, if that is still falling.
+    """Returns the lowest earlier validation log loss and the last one, if the loss was still falling; otherwise None.
 
     Args:
         history: The contents of history.json.
@@ -25,7 +26,7 @@ def still_falling(history: Mapping[str, Any]) -> tuple[float, float] | None:
 def has_converged(history: Mapping[str, Any]) -> bool:
     """Returns whether more epochs or iterations would hardly change a model.
 
-    A single evaluation cannot show that the loss has stopped falling: a training with only one has not converged.
+    Returns False for a single evaluation, because it cannot show that the loss has stopped falling.
     """
     if not history["stopped"].startswith(ALL_DONE):
         return True

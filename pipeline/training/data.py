@@ -54,7 +54,7 @@ def packed_batches(
             first multiple of TEXT_STEP tokens that fits its longest text. JAX ignores this option, because it would
             compile the step again for every length.
         weighted: Whether inputs include the row `weight`, float32 [N, 1], if the log has weights.
-        grouped: Whether inputs include the row's `group`, int32 [N, 2], and the rows of a group follow one another.
+        grouped: Whether inputs include the row's `group`, int32 [N, 2], and the rows of a group are consecutive.
 
     Raises:
         InputError: no file matches, a file is damaged, or its rows do not fit the feature map.

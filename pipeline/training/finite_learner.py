@@ -10,7 +10,7 @@ from ctrpipe.common.finite import SMALLER_STEPS, check_loss, check_predictions
 from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.learner import Learner
 
-_CHUNK = 1 << 20  # numbers that are checked at once, so that a large table is not doubled
+_CHUNK = 1 << 20  # numbers to check at once, which bounds the memory of the check
 
 
 def check_evaluation(

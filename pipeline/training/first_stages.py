@@ -1,4 +1,4 @@
-"""The stages that train before a model: their list, the check that their weights fit, and their folders."""
+"""The stages that are trained before a model: their list, the check that their weights fit, and their folders."""
 
 import dataclasses
 import itertools

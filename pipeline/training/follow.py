@@ -60,7 +60,7 @@ def _read_own_cluster() -> Cluster:
     """
     cluster = read_cluster()
     if cluster is None:
-        raise InputError("TF_CONFIG: names no other worker; it has to name all of them, and which of them this is")
+        raise InputError("TF_CONFIG: names no other worker; it must name all workers and say which of them this is")
     if cluster.is_chief:
         raise InputError(f"TF_CONFIG: {cluster.workers[0]} is the chief; run ctrpipe run here, and this on the others")
     return cluster

@@ -1,7 +1,7 @@
-"""Hands a training job to another process, and takes the trained weights back.
+"""Trains a job in another process, and reads the trained weights.
 
-A process has one Keras backend, and workers must connect before any other use of TensorFlow. The work folder of the
-training has the job in JOB; the other process adds the weights and the progress, in WEIGHTS and HISTORY.
+A process has only one Keras backend, and workers must connect before any other use of TensorFlow. The work folder of
+the training contains the job in JOB. The other process adds the weights and the progress in WEIGHTS and HISTORY.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ JOB, WEIGHTS, HISTORY = "task.json", "weights.npz", "history.json"  # files in t
 def check_hosts(job: TrainingJob) -> None:
     """Raises InputError for settings that JAX supports on one host only.
 
-    Reading an array that is spread over hosts takes all of them.
+    Reading an array that is sharded over several hosts would need all of them.
     """
     training, name = job.training, job.model.name
     if training.backend != "jax":

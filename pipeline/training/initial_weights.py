@@ -1,4 +1,4 @@
-"""The weights with which a training begins: base rate, pretrained vectors, and weights of a parent or first stages."""
+"""The initial weights of a training run: base rate, pretrained vectors, and weights of a parent or of first stages."""
 
 import pathlib
 from collections.abc import Callable
@@ -18,17 +18,17 @@ from ctrpipe.pipeline.training.process import Report
 from ctrpipe.pipeline.training.start_vectors import begin_with_vectors
 from ctrpipe.pipeline.training.warm_start import begin_with_parent, unknown_to
 
-# Trains the job of a first stage in the folder of its work, as `train_here` does.
+# Trains the job of a first stage in its work folder, as `train_here` does.
 TrainStage = Callable[[TrainingJob, pathlib.Path, Report | None], TrainResult]
 
 
 def initialise(
     job: TrainingJob, learner: Learner, work: pathlib.Path, report: Report | None, train_stage: TrainStage
 ) -> None:
-    """Sets the output biases of an untrained model to the base rate, and its weights to those of trained models.
+    """Sets the initial weights of an untrained model.
 
-    These are the parent, or without one the first stages. Before them, embeddings start from pretrained vectors; a
-    value that the parent does not know keeps its vector.
+    The output biases are set to the base rate, and embeddings to pretrained vectors. Then weights are copied from the
+    parent, or without a parent from the first stages. A value that the parent does not know keeps its vector.
 
     Args:
         job: The training job.

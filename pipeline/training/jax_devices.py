@@ -17,9 +17,8 @@ def make_distribution(distribution: str, shard_tables: bool) -> Any:
     """Returns Keras's distribution of the weights over several devices, or None for one device.
 
     Args:
-        distribution: `auto` uses all accelerators of the host if it has several, otherwise one device. `mirrored`
-        uses all
-            devices, CPUs included. `multi_worker` uses the devices of all connected hosts. `one_device` uses one.
+        distribution: `auto` uses all accelerators of the host if it has several, otherwise one device. `mirrored` uses
+            all devices, including CPUs. `multi_worker` uses the devices of all connected hosts. `one_device` uses one.
         shard_tables: Whether to shard the rows of embedding tables over the devices. All other weights are replicated.
     """
     devices = keras.distribution.list_devices()
@@ -74,16 +73,13 @@ class Devices:
 
 
 def on_host(array: jax.Array, rows: int) -> np.ndarray:
-    """Returns an array as a numpy array.
-
-    Of a sharded table, returns the first `rows`: the others are padding.
-    """
+    """Returns an array as a numpy array. Returns only the first `rows` of a sharded table; the others are padding."""
     whole = np.asarray(array)
     return whole if array.sharding.is_fully_replicated else whole[:rows]
 
 
 def put_like(value: np.ndarray, present: jax.Array) -> jax.Array:
-    """Copies an array of `on_host` to the devices of `present`, with the same sharding and padding.
+    """Copies a result of `on_host` to the devices of `present`, with the same sharding and padding.
 
     Raises:
         ValueError: the shapes differ.

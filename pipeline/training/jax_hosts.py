@@ -12,10 +12,10 @@ _LOST = ("UNAVAILABLE", "ABORTED", "CANCELLED", "DEADLINE_EXCEEDED")
 
 
 def connect(cluster: Cluster) -> None:
-    """Waits for all hosts. Afterwards JAX sees the devices of all of them.
+    """Waits for all hosts. Afterwards, JAX sees the devices of all of them.
 
-    Call it before any other use of JAX. On CPUs, Gloo sums arrays over TCP, between the addresses that the hosts' own
-    names resolve to.
+    Call it before any other use of JAX. On CPUs, Gloo sums arrays over TCP. It uses the addresses to which the hosts
+    resolve their own names.
     """
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(
@@ -30,7 +30,7 @@ def connect(cluster: Cluster) -> None:
 def disconnect() -> None:
     """Waits until all hosts have finished training.
 
-    A host that leaves earlier takes the others for lost, or is taken for lost by them.
+    A host that left earlier would report the others as lost, or be reported by them.
     """
     jax.distributed.shutdown()
 

@@ -42,8 +42,8 @@ class TrainingJob:
             in the training's own work folder.
         start: The folder of a `Start`, the initial values from a parent; "" for none. `train` sets it.
         group_weight: What a group's AUC is weighted by in gAUC.
-        start_vectors: The file of the vectors that embeddings start from; "" for none. A model without embeddings of
-            single values, such as a baseline, leaves it unread.
+        start_vectors: The file with the initial vectors of embeddings; "" for none. A model without embeddings of
+            single values does not read it.
     """
 
     model: Model
@@ -81,14 +81,14 @@ class TrainingJob:
         return packed_batches(files, self.feature_map, *order, weighted=True, grouped=grouped)
 
     def check_batches(self, network: CTRModel) -> None:
-        """Raises InputError if the network normalises batches, and one has a single row: it would become zero."""
+        """Raises InputError if a batch has a single row, which the network's batch normalization would make zero."""
         if not has_batch_statistics(network):
             return
         trained_on = [self.train_files, self.train_files + self.validation_files][: 1 + self.training.refit]
         check_batches(self.training.batch_size, map(count_rows, trained_on))
 
     def check_groups(self) -> None:
-        """Raises InputError if a loss or a metric compares the rows of a group, and no group has both classes."""
+        """Raises InputError if a loss or a metric compares the rows within a group, and no group has both classes."""
 
         def rows_of(split: str) -> GroupedRows:
             files = self.train_files if split == "train" else self.validation_files
@@ -111,11 +111,11 @@ class TrainingJob:
 
 
 def check_batches(batch_size: int, trained_on: Iterable[int]) -> None:
-    """Raises InputError if an epoch has a batch of a single row, of which batch normalisation leaves nothing.
+    """Raises InputError if an epoch has a batch of a single row, which batch normalization would make zero.
 
     Args:
-        batch_size: The largest number of rows of a batch.
-        trained_on: The number of rows of an epoch of each training.
+        batch_size: The maximum number of rows in a batch.
+        trained_on: The number of rows in an epoch, for each training run.
     """
     for rows in trained_on:
         batch = even_batch(rows, batch_size)

@@ -1,4 +1,4 @@
-"""Settles what a training job leaves open: `auto`, the labels of a teacher, and the strength of the regularisation."""
+"""Resolves open settings of a training job: `auto`, labels from a teacher, and the strength of the regularisation."""
 
 import dataclasses
 import pathlib
@@ -11,11 +11,11 @@ from ctrpipe.pipeline.training.regularisation import regularised
 
 
 def settled_job(job: TrainingJob) -> TrainingJob:
-    """Returns the job with `auto` resolved, and announces the choice. Warns of a slow precision."""
+    """Returns the job with `auto` resolved, and announces the choice. Warns if the precision is slow here."""
     training = job.training
     if "auto" in (training.backend, training.precision):
         training = settled(job.model, training, count_rows(job.train_files))
-        announce(f"Training on {training.backend} in {training.precision} (as `auto` has it here)")
+        announce(f"Training on {training.backend} in {training.precision} (chosen by `auto`)")
     if slow := slow_precision(training):
         announce(slow)
     feature_map = dataclasses.replace(job.feature_map, fake_negatives=training.fake_negative_calibration)

@@ -29,7 +29,7 @@ RowLosses = Callable[[Any, Any, Any], Any]  # of labels and logits (batch_size, 
 
 
 def row_losses(feature_map: FeatureMap, training: Training) -> RowLosses:
-    """Returns the function of labels, logits and groups that gives the loss of each row, (batch_size,)."""
+    """Returns the loss function of labels, logits and groups, whose result is the loss of each row, (batch_size,)."""
     weights = task_weights(feature_map, training.task_weights)
     names = tuple(training.losses(feature_map.tasks))
     numbers = tuple(feature_map.numbers_by_task.values()) if feature_map.number_tasks else ()
@@ -53,10 +53,10 @@ class _Compiled(keras.Operation):
 
 
 def hook_loss(name: str) -> Callable[[Any, Any], Any]:
-    """Returns the loss of an installed package, tried on a few rows.
+    """Returns the loss of an installed package, after a test on a few rows.
 
     Raises:
-        InputError: it is not installed, fails, or returns something else than a finite loss for each row.
+        InputError: it is not installed, fails, or does not return a finite loss for each row.
     """
     loss: Callable[[Any, Any], Any] = hooks.load("losses", name)
     labels, logits = np.array([0, 1, 1, 0], np.float32), np.array([-1, 2, -3, 0.5], np.float32)
@@ -69,7 +69,7 @@ def hook_loss(name: str) -> Callable[[Any, Any], Any]:
     of_rows = keras.KerasTensor(labels.shape, "float32")
     try:
         _Compiled(loss).compute_output_spec(of_rows, of_rows)
-    # A hook is foreign code, which may raise anything.
+    # A hook is foreign code, which may raise any exception.
     except Exception as error:
         reason = one_line(str(error).rpartition("Error encountered:")[2], 200)
         raise InputError(

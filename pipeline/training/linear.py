@@ -1,9 +1,9 @@
 """Trains a linear model to its optimum (`optimizer: lbfgs`).
 
-The strength of the L2 penalty is chosen by the log loss on rows that a fit has not seen: from the strongest on, each
-fit starts from the one before, and the search ends where weaker ones are no better. A few steps of a stochastic
-optimizer may end far from the optimum, with a wrong mean prediction. Compared with such a baseline every model looks
-good.
+The strength of the L2 penalty is chosen by the log loss on unseen rows. The search begins with the strongest penalty,
+each fit starts from the previous one, and the search ends when weaker penalties are no better. A few steps of a
+stochastic optimizer may end far from the optimum, with a wrong mean prediction. Compared with such a baseline every
+model looks good.
 """
 
 import dataclasses
@@ -26,12 +26,12 @@ from ctrpipe.pipeline.training.validation import validation_metrics
 
 # The variances of the prior that are tried: 0.001, 0.0032, 0.01, ...
 FIRST, RATIO, MOST = 1e-3, math.sqrt(10), 15
-PATIENCE = 2  # variances in a row that are no better, after which a task's search ends
-# With fewer clicks (or rows without one) among the validation rows, the training rows choose too, by cross-validation:
-# the log loss of 100 clicks has an error of 10%.
+PATIENCE = 2  # consecutive variances without an improvement after which a task's search ends
+# With fewer clicks (or rows without one) among the validation rows, the choice also uses cross-validation on the
+# training rows, because the log loss of 100 clicks has an error of 10%.
 FEW = 300
-# The search needs no more training rows, nor clicks (or rows without one) among them: its variances are a factor of 3
-# apart. Then a log of a million rows takes two thirds of the time.
+# The search uses only so many training rows, and so many clicks (or rows without one) among them, because its variances
+# are a factor of 3 apart. This takes a third off the time for a log of a million rows.
 SEARCHED_ROWS, SEARCHED_CLICKS = 1 << 18, 20_000
 _CLOSE = 1e-3  # largest difference of a logit between the fit, in float64, and the model, in float32
 
@@ -68,7 +68,7 @@ class _Search:
         self.iterations += self.last.iterations
 
     def cross_validated(self, rows: LinearRows, variance: float) -> tuple[float, float]:
-        """Returns the sum of the log losses of the training rows, each by a fit without its fold, and their weight."""
+        """Returns the sum of the cross-validated log losses of the training rows, and the sum of their weights."""
         loss = total = 0.0
         for fold in range(FOLDS):
             start = self._of_folds.get(fold)
@@ -80,7 +80,7 @@ class _Search:
         return loss, total
 
     def record(self, variance: float, loss: float) -> None:
-        """Takes the last fit for the best one, if its loss is lower."""
+        """Makes the last fit the best one if its loss is lower."""
         self.waited += 1
         if self.best is None or loss < self.loss:
             self.best, self.variance, self.loss, self.waited = self.last, variance, loss, 0
@@ -88,7 +88,7 @@ class _Search:
 
 @dataclasses.dataclass(frozen=True)
 class LinearFit:
-    """A trained linear model, and what it was trained with.
+    """A trained linear model with the rows and the fits behind it.
 
     Attributes:
         result: The trained model.
@@ -109,10 +109,10 @@ def train_linear(job: TrainingJob, report: Report | None) -> TrainResult:
 
 
 def fit_linear(job: TrainingJob, report: Report | None) -> LinearFit:
-    """Trains a linear model, in this process and on one core. An interrupted training starts again.
+    """Trains a linear model, in this process. An interrupted training starts again.
 
     Args:
-        job: The training job. With `training.table_l2`, that is the strength, and none is chosen.
+        job: The training job. If `training.table_l2` is set, it is the strength of the penalty, without a search.
         report: Called with the metrics on the validation rows for each variance.
 
     Raises:
@@ -186,7 +186,7 @@ def fit_linear(job: TrainingJob, report: Report | None) -> LinearFit:
     check_weights(job.model.name, learner, "after the training", _ADAM)
     if (distance := rows.distance(network, [fit.weights for fit in best])) > _CLOSE:
         raise InputError(
-            f"training.optimizer: a logit of {job.model.name} is {distance:.2g} off the linear one; take adam"
+            f"training.optimizer: a logit of {job.model.name} is {distance:.2g} off the linear one; use adam"
         )
     chosen = ", ".join(f"{search.variance:.2g}" for search in searches)
     ended = "L-BFGS converged" if all(fit.converged for fit in best) else f"{ALL_DONE}iterations of L-BFGS done"
@@ -196,12 +196,12 @@ def fit_linear(job: TrainingJob, report: Report | None) -> LinearFit:
 
 
 def own_l2(job: TrainingJob) -> float:
-    """Returns the model's own penalty `l2` of the weights of a row's ids (see `LinearRows.fit`)."""
+    """Returns the model's own penalty `l2` on the weights of a row's ids (see `LinearRows.fit`)."""
     return float(job.model.hyperparameters.get("l2", 0.0))
 
 
 def _searched_share(rows: int, labels: np.ndarray) -> int:
-    """Returns how many blocks of training rows the search takes one of.
+    """Returns n if the search uses every n-th block of training rows.
 
     Args:
         rows: The number of training rows.

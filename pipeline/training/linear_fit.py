@@ -4,16 +4,19 @@ With rows of weights s_i (mean 1), features x_i and labels y_i, a fit minimizes 
 
     sum_i s_i (log(1 + e^z_i) - y_i z_i) + |w|^2 / (2 v),    z_i = <w, x_i> + b,
 
-the negative log posterior under the prior N(0, v) for each weight. The problem is convex, so that there is one
-solution, whatever the seed. Dense features are scaled to mean 0 and standard deviation 1 first, so that the prior does
-not depend on their units.
+the negative log posterior under the prior N(0, v) for each weight. The problem is convex: its only solution does not
+depend on the seed. Dense features are scaled to mean 0 and standard deviation 1 first, which makes the prior
+independent of their units.
 """
 
+import collections
 import dataclasses
 import functools
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
 import scipy.optimize
@@ -21,6 +24,7 @@ import scipy.sparse
 from scipy.special import expit, logit
 from threadpoolctl import threadpool_limits
 
+from ctrpipe.common.processes import cores
 from ctrpipe.common.progress import throttled_announce
 from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.models.base.feature_map import SLOT_WEIGHTS, WEIGHT, FeatureMap
@@ -28,26 +32,29 @@ from ctrpipe.pipeline.training.data import packed_reader
 from ctrpipe.pipeline.training.learner import Batch, split_weight
 
 MOST_ITERATIONS = 2000
-DECREASE, SLOPE = 1e-10, 1e-7  # relative decrease of the mean loss in a step, and its steepest slope, that end a fit
+DECREASE, SLOPE = 1e-10, 1e-7  # a fit ends at this relative decrease of the mean loss per step, or at this slope
 COARSE = 1e-7  # the decrease that ends a fit in a search
-# The decrease that ends a fit to MANY rows or more. On 800,000 rows it is a third of a nat of all rows together, less
-# than chance makes: on such a generated log the search and the last fit take half the time, and the AUC of the
-# validation rows changes by less than 0.00005.
+# The decrease that ends a fit to MANY rows or more. On 800,000 rows it is a third of a nat in total, which is less than
+# chance. On such a generated log, the search and the last fit take half the time, and the AUC of the validation rows
+# changes by less than 0.00005.
 OF_MANY, MANY = 1e-6, 1 << 18
-# The steps that L-BFGS remembers, two vectors of all weights for each. With ten, the search and the last fit on a
+# The steps that L-BFGS remembers, each as two vectors of all weights. With ten steps, the search and the last fit on a
 # million rows (470,000 weights) take the same CPU time and 40 MB more.
 REMEMBERED = 5
 FOLDS = 5  # of cross-validation
 _MIXER, _MIXED_BITS = np.uint64(0x9E3779B97F4A7C15), np.uint64(40)  # Fibonacci hashing of a row's number
 _BLOCK_ROWS = 1 << 16
-_MOST_BYTES = 1 << 30  # of all rows: more rows are read again for each step
-_FEWEST_STEPS = 5  # before what is left is told
+_MOST_BYTES = 1 << 30  # of rows in memory; with more, all rows are read again for each step
+_MOST_THREADS = 4  # each holds a gradient of all weights, and one thread adds them up
+_FEWEST_STEPS = 5  # before the remaining time is announced
 _LEAST_RATE = 1e-6  # as in CTRModel.start_at
+
+Result = TypeVar("Result")
 
 
 @dataclasses.dataclass(frozen=True)
 class _Block:
-    """Some rows: features as they enter the logit, `[n, ids]` and `[n, dense]`, labels `[n, tasks]`, weights `[n]`.
+    """A block of rows: pooled ids `[n, ids]`, scaled dense features `[n, dense]`, labels `[n, tasks]`, weights `[n]`.
 
     `folds`, `[n]`, is the cross-validation fold of each row, from 0.
     """
@@ -84,7 +91,7 @@ class Weights:
 
 
 class LinearRows:
-    """The rows of packed files, as a linear model sees them.
+    """The rows of packed files as inputs of a linear model.
 
     Args:
         files: Globs of packed files.
@@ -110,12 +117,30 @@ class LinearRows:
 
     @property
     def is_small(self) -> bool:
-        """Whether the rows stay in memory, so that cross-validation costs little."""
+        """Whether the rows stay in memory, which makes cross-validation cheap."""
         return self._kept is not None
 
     def blocks(self) -> Iterator[_Block]:
         """Yields the rows in the order of the log."""
         yield from self._read() if self._kept is None else self._kept
+
+    def _of_blocks(self, function: Callable[[_Block], Result]) -> Iterator[Result]:
+        """Yields the results of a function for all blocks, computed in several threads, in the order of the log.
+
+        Sums of the results do not depend on the number of threads.
+        """
+        number = min(cores(), _MOST_THREADS)
+        if number == 1 or self.count <= _BLOCK_ROWS:
+            yield from map(function, self.blocks())
+            return
+        with ThreadPoolExecutor(number, "linear") as threads:
+            waiting: collections.deque[Future[Result]] = collections.deque()
+            for block in self.blocks():
+                waiting.append(threads.submit(function, block))
+                if len(waiting) > number:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
 
     def batches(self) -> Iterator[tuple[np.ndarray, Batch]]:
         """Yields all packed rows in the order of the log: the cross-validation fold of each row, and the batch."""
@@ -143,9 +168,9 @@ class LinearRows:
         Args:
             task: The index of the task.
             variance: The variance of the prior.
-            start: The weights to start from, those of another variance. None for 0.
+            start: The initial weights, from the fit of another variance. None for 0.
             own_l2: λ of the penalty λ/2 Σ w^2 for each row and each of its ids (the model's `l2`).
-            fold: The fold whose rows are held out. None for none.
+            fold: The fold whose rows are held out. None to use all rows.
             decrease: The relative decrease of the mean loss in a step that ends the fit. For MANY rows it is at least
                 OF_MANY.
         """
@@ -169,15 +194,21 @@ class LinearRows:
         def objective(scaled: np.ndarray) -> tuple[float, np.ndarray]:
             weights = unpacked(scaled)
             values = scaled * scale
-            loss, gradient = 0.5 * _dot(penalties, values**2), penalties * values
-            for block in self.blocks():
+
+            def of_block(block: _Block) -> tuple[float, Weights]:
                 known, labels = block.known(task, fold)
                 logits = weights.logits(block)
-                loss += _dot(known, np.logaddexp(0, logits) - labels * logits)
                 residuals = known * (expit(logits) - labels)
-                gradient[:ids] += block.ids.T @ residuals
-                gradient[ids:-1] += np.einsum("n,nd->d", residuals, block.dense)
-                gradient[-1] += residuals.sum()
+                by_dense = np.einsum("n,nd->d", residuals, block.dense)
+                slope = Weights(block.ids.T @ residuals, by_dense, float(residuals.sum()))
+                return _dot(known, np.logaddexp(0, logits) - labels * logits), slope
+
+            loss, gradient = 0.5 * _dot(penalties, values**2), penalties * values
+            for of_rows, slope in self._of_blocks(of_block):
+                loss += of_rows
+                gradient[:ids] += slope.ids
+                gradient[ids:-1] += slope.dense
+                gradient[-1] += slope.bias
             return loss / total, gradient * scale / total
 
         if start is None:
@@ -211,7 +242,7 @@ class LinearRows:
         network.linear_dense.bias.assign(bias / network.linear_rate)
 
     def distance(self, network: CTRModel, weights: list[Weights]) -> float:
-        """Returns the largest difference between a model's logits and those of the weights, in the first rows."""
+        """Returns the largest difference between the logits of a model and of the weights, in the first batch."""
         batch = next(iter(self._reader))
         inputs, block = split_weight(batch[0])[0], self._block(0, batch)
         logits = np.asarray(network(inputs, training=True))  # in training, fake negatives are not corrected for
@@ -225,16 +256,19 @@ class LinearRows:
             task: The index of the task.
             fold, held_out: As in `_Block.known`.
         """
-        loss = total = 0.0
-        for block in self.blocks():
+
+        def of_block(block: _Block) -> tuple[float, float]:
             known, labels = block.known(task, fold, held_out)
             logits = weights.logits(block)
-            loss += _dot(known, np.logaddexp(0, logits) - labels * logits)
-            total += float(known.sum())
+            return _dot(known, np.logaddexp(0, logits) - labels * logits), float(known.sum())
+
+        loss = total = 0.0
+        for of_rows, weight in self._of_blocks(of_block):
+            loss, total = loss + of_rows, total + weight
         return loss, total
 
     def _sums(self, task: int, fold: int | None) -> tuple[float, float, np.ndarray, np.ndarray]:
-        """Returns the mean label, the sum of the weights, and those of the squares of each id and dense feature."""
+        """Returns the mean label, the sum of the weights, and each id's and dense feature's sum of squares."""
         clicks = total = 0.0
         lookups, squares = np.zeros(self.feature_map.total_ids), np.zeros(self.feature_map.dense_width)
         for block in self.blocks():
@@ -271,7 +305,7 @@ class LinearRows:
         return _Block(one_hot, dense, np.asarray(labels, np.float64), weights, _folds(number, rows))
 
     def _one_hot(self, ids: np.ndarray | None, weights: np.ndarray | None, rows: int) -> scipy.sparse.csr_array:
-        """Returns what each id adds to the logit, `[rows, ids]`: FieldEmbedding's pooling without attention."""
+        """Returns the factor of each id's weight in the logit, `[rows, ids]`: the pooling of FieldEmbedding."""
         shape = (rows, self.feature_map.total_ids)
         if ids is None:
             return scipy.sparse.csr_array(shape)
@@ -284,7 +318,7 @@ class LinearRows:
             is_weighted = [field.weighted for field in self.feature_map.fields for _ in range(field.slots)]
             values[:, is_weighted] *= weights
         values = values.reshape(-1)
-        if (values == 1).all():  # the blocks share their ones: a third of the memory, which the processor's cache holds
+        if (values == 1).all():  # shared by all blocks: takes a third of the memory, and fits the processor's cache
             values = self._ones[: values.size]
         starts = np.arange(rows + 1, dtype=np.int32) * ids.shape[1]
         return scipy.sparse.csr_array((values, ids.reshape(-1), starts), shape)
@@ -308,14 +342,14 @@ class Fit:
 
 
 class FitProgress:
-    """Tells how far a fit is: the steps, the seconds, and about how many are left.
+    """Describes the progress of a fit: the steps, the seconds, and an estimate of the remaining seconds.
 
-    The decreases of the loss fall geometrically on the whole, so that the steps until one is small enough are
-    extrapolated from the largest to the smallest one so far.
+    The decreases of the loss fall about geometrically. The estimate extrapolates from the largest and the smallest
+    decrease so far to the one that ends the fit.
 
     Args:
         decrease: The relative decrease in a step that ends the fit.
-        what: What the loss is of, in words that follow it.
+        what: A description of the rows, to be appended to the loss.
     """
 
     def __init__(self, decrease: float, what: str):
@@ -325,11 +359,11 @@ class FitProgress:
         self._decreases: list[float] = []
 
     def step(self, loss: float, now: float) -> str:
-        """Returns the line after another step.
+        """Records a step and returns the line that describes the progress.
 
         Args:
             loss: The mean loss after the step.
-            now: The time, of time.monotonic.
+            now: The time from time.monotonic, in seconds.
         """
         if self._losses and 0 < loss < self._losses[-1]:
             self._decreases.append((self._losses[-1] - loss) / loss)
@@ -341,7 +375,7 @@ class FitProgress:
         return f"Logistic regression: loss {loss:.4f}{self._what} after {done}{left}"
 
     def _steps_left(self) -> float | None:
-        """Returns about how many steps are left; None before some steps have told it."""
+        """Returns the estimated number of remaining steps; None while there are too few steps for an estimate."""
         if len(self._decreases) < _FEWEST_STEPS:
             return None
         largest, smallest = max(self._decreases), min(self._decreases)
@@ -355,8 +389,8 @@ class FitProgress:
 def _dot(first: np.ndarray, second: np.ndarray) -> float:
     """Returns the inner product of two vectors, on one core.
 
-    `@` starts BLAS's threads. They cost ten times the product of a vector of some thousand rows where other programs
-    run on the same cores, and add the terms in an order that depends on how many they are.
+    `@` would use BLAS's threads. If other programs run on the same cores, starting them takes ten times as long as the
+    product of some thousand rows. The order of the summation would also depend on the number of threads.
     """
     return float(np.einsum("n,n->", first, second))
 

@@ -19,12 +19,12 @@ from ctrpipe.pipeline.training.validation import validation_metrics
 
 @dataclasses.dataclass(frozen=True)
 class _Epoch:
-    """One pass over the rows, cut into parts of the same number of steps. An evaluation follows each part.
+    """One pass over the rows, in parts with the same number of steps. An evaluation follows each part.
 
     Args:
         rows: The number of rows.
         steps: The number of steps.
-        interval: The number of steps of a part; the last part may have fewer.
+        interval: The number of steps in a part; the last part may have fewer.
     """
 
     rows: int

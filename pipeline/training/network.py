@@ -49,9 +49,9 @@ def build_network(model: Model, feature_map: FeatureMap, seed: int, precision: s
 
 
 def _check_logits(name: str, network: CTRModel, feature_map: FeatureMap) -> None:
-    """Raises InputError if a model of the user's own does not return one logit for each row and task.
+    """Raises InputError if a user's own model does not return one logit per row and task.
 
-    Logits of another shape would be broadcast against the labels, and the model would learn something else.
+    Logits of another shape would be broadcast against the labels, and the loss would be wrong.
     """
     rows, expected = 2, (2, len(feature_map.tasks))
     found = tuple(

@@ -31,7 +31,7 @@ class Parent:
         name: The folder that was named, or the folder of the latest version.
         version: The folder of its SavedModel, with the vocabularies and the numeric statistics of its transform.
         kept: The folder of its Keras model and of its training state.
-        fingerprint: A hash of its weights and of the values that its rows stand for.
+        fingerprint: A hash of its weights and of the values that its rows represent.
     """
 
     name: str

@@ -21,7 +21,7 @@ from ctrpipe.pipeline.training.cluster import Cluster, read_cluster
 
 Report = Callable[[dict[str, Any]], None]
 MISTAKE = "mistake"  # key: the message of an InputError
-NOT_FINITE = "not_finite"  # key, beside MISTAKE: the arguments of a NotFiniteError
+NOT_FINITE = "not_finite"  # key, next to MISTAKE: the arguments of a NotFiniteError
 JOINED = "joined"  # key: the name of the trained model, written when all workers are connected
 ENDED = "ended"  # key: true, written when training is done and only disconnecting from the other workers is left
 LOST = 3  # exit code of a subprocess that lost another worker
@@ -101,7 +101,7 @@ def explain_exit(cluster: Cluster, code: int) -> str:
     """
     why = "a worker was lost" if code in (LOST, -6) else f"it ended with exit code {code}"
     return (
-        f"training with {len(cluster.workers)} workers: {why}; start all of them again, and it goes on from its last "
+        f"training with {len(cluster.workers)} workers: {why}; start all of them again to resume from the last "
         "checkpoint"
     )
 
@@ -119,8 +119,8 @@ class TrainingProcess:
         backend: The Keras backend.
 
     Attributes:
-        code: The exit code, set by `follow`. 0 if the training had ended: while disconnecting, a worker may take other
-            finished workers for lost.
+        code: The exit code, set by `follow`. It is 0 if the training had ended, because a worker that disconnects may
+            report other finished workers as lost.
         joined: The name of the trained model, once all workers are connected.
         timed_out: Whether the process was killed because the workers did not connect in time.
     """

@@ -20,7 +20,7 @@ class Progress:
     plateau_waited: int = 0  # evaluations since the best, or since the learning rate was lowered
     learning_rate: float = 0.0
     stopped: str = ""  # the reason for the stop; "" during training
-    not_finite: str = ""  # the figure that was NaN or infinite and stopped the training; "" for none
+    not_finite: str = ""  # the figure whose NaN or infinite value stopped the training; "" for none
     evaluations: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     seconds: float = dataclasses.field(default=0.0, compare=False)  # up to the last evaluation, of all processes
 
@@ -70,8 +70,8 @@ def first_rate(training: Training) -> float:
 def cosine_rate(training: Training, evaluation: int) -> float:
     """Returns the learning rate of the steps before an evaluation: half a cosine from `learning_rate` to 0.
 
-    The rate is that of the middle of these steps, so that neither the first nor the last ones learn at an end of the
-    cosine (Loshchilov and Hutter 2017, equation 5, without restarts).
+    It is the cosine at the middle of these steps, so neither the first nor the last steps are at an end of the cosine
+    (Loshchilov and Hutter 2017, equation 5, without restarts).
 
     Args:
         training: The settings of the training.
@@ -82,7 +82,7 @@ def cosine_rate(training: Training, evaluation: int) -> float:
 
 
 def measured(monitor: str, numbers: Mapping[str, Any]) -> float | None:
-    """Returns a metric of an evaluation that can be monitored; None where it is not defined on the validation rows.
+    """Returns the monitored metric of an evaluation; None if it is not defined on the validation rows.
 
     Args:
         monitor: A value of `training.monitor`.

@@ -1,7 +1,8 @@
-"""Trains boosted trees that begin at a logistic regression (the model `lightgbm`).
+"""Trains boosted trees on top of a logistic regression (the model `lightgbm`).
 
-The trees learn from weights that were fitted without the row's fold, and are served the weights of all training rows.
-With weights that know the row's label they would trust rare values, whose weight is little else than this label.
+For training, the trees read regression weights that were fitted without the row's fold. For serving, they read the
+weights that were fitted on all training rows. If the weights were fitted on the row itself, the trees would rely on
+rare values, because the weight of a rare value is almost a copy of the row's label.
 """
 
 import dataclasses
@@ -21,8 +22,8 @@ from ctrpipe.pipeline.training.linear import fit_linear
 from ctrpipe.pipeline.training.process import Report
 from ctrpipe.pipeline.training.stacked_rows import StackedRows, all_rows, evaluation, out_of_fold, whole
 
-PATIENCE = 30  # trees without an improvement on the validation rows that end the boosting
-EVALUATED = 20  # trees from one evaluation to the next
+PATIENCE = 30  # trees without an improvement on the validation rows after which boosting stops
+EVALUATED = 20  # trees between two evaluations
 _CLOSE = 1e-4  # largest difference of a logit between LightGBM's trees and those in the model
 _CHECKED = 10_000  # rows that are compared
 
@@ -40,7 +41,7 @@ def train_stacked(job: TrainingJob, report: Report | None) -> TrainResult:
         NotFiniteError: a loss, a prediction or a weight is not finite.
     """
     load_lightgbm()  # fails here, not after the regression
-    # 1. The regression, and the trees on its weights until the validation rows end them.
+    # 1. The regression, and trees on its weights until early stopping on the validation rows.
     options = {name: value for name, value in job.model.hyperparameters.items() if name in LR.options()}
     linear = dataclasses.replace(
         job, model=Model(name="lr", **options), training=job.with_training(refit=False).training
@@ -79,7 +80,7 @@ def train_stacked(job: TrainingJob, report: Report | None) -> TrainResult:
 
 
 def _settings(network: LightGBM) -> dict[str, float]:
-    """Returns LightGBM's parameters of a model."""
+    """Returns a model's parameters for LightGBM."""
     return {
         "learning_rate": network.rate,
         "feature_fraction": network.columns,
@@ -89,7 +90,7 @@ def _settings(network: LightGBM) -> dict[str, float]:
 
 
 def _check_trees(network: LightGBM, booster: Any, rows: StackedRows) -> None:
-    """Checks the trees in the model against LightGBM's. Raises RuntimeError where they differ."""
+    """Raises RuntimeError if the trees in the model differ from LightGBM's."""
     values = rows.values[:_CHECKED]
     found = np.asarray(network.trees(values))[:, 0]
     expected = booster.predict(values, raw_score=True)

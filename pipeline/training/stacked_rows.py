@@ -1,4 +1,4 @@
-"""Rows as the trees of the model `lightgbm` see them: numbers, ordinals, and the weights of a logistic regression."""
+"""The inputs of the trees of the model `lightgbm`: numbers, ordinals, and the weights of a logistic regression."""
 
 import dataclasses
 from typing import Any
@@ -21,7 +21,7 @@ from ctrpipe.pipeline.training.validation import validation_metrics
 
 @dataclasses.dataclass(frozen=True)
 class StackedRows:
-    """Rows as the trees see them: values `[N, features]`, labels `[N]`, weights `[N]` or None."""
+    """Rows as inputs of the trees: values `[N, features]`, labels `[N]`, weights `[N]` or None."""
 
     values: np.ndarray
     labels: np.ndarray
@@ -30,7 +30,7 @@ class StackedRows:
     def dataset(self, reference: Any = None) -> Any:
         """Returns the rows as a LightGBM dataset, with the regression's logits as initial scores."""
         start = self.values[:, -1].astype(np.float64)
-        # Otherwise LightGBM drops what its default leaf of 20 rows cannot split, and refuses a smaller one afterwards.
+        # Otherwise LightGBM drops features that its default leaves of 20 rows cannot split, and refuses smaller leaves.
         unfiltered = {"feature_pre_filter": False}
         weight = not_below_rows(self.weights)
         return load_lightgbm().Dataset(
@@ -38,18 +38,18 @@ class StackedRows:
         )
 
     def predicted(self, booster: Any, trees: int) -> np.ndarray:
-        """Returns the probabilities of the regression and the first trees, `[N]`."""
+        """Returns the probabilities of the regression with the first trees, `[N]`."""
         return np.asarray(expit(self.values[:, -1] + booster.predict(self.values, num_iteration=trees, raw_score=True)))
 
 
 def out_of_fold(
     job: TrainingJob, rows: LinearRows, files: list[str], network: LightGBM, fit: Fit, variance: float
 ) -> StackedRows:
-    """Returns training rows with the weights of fits without their folds, and leaves the whole fit in the network."""
+    """Returns training rows with the weights of fits without their folds. Afterwards, the network has `fit`."""
     values = np.empty((rows.count, _width(job, network)), np.float32)
     labels = np.empty(rows.count, np.float32)
     for fold in range(FOLDS):
-        # From 0: steps that begin at the whole fit and end early would keep what it knows of the fold's labels.
+        # Starts from 0, because a fit that starts from the whole fit and ends early would remember the fold's labels.
         _load(rows, network, rows.fit(0, variance, None, own_l2(job), fold, COARSE))
         start = 0
         for folds, (inputs, targets) in rows.batches():
@@ -63,7 +63,7 @@ def out_of_fold(
 
 
 def whole(job: TrainingJob, files: list[str], network: LightGBM) -> StackedRows:
-    """Returns rows with the weights that the network has."""
+    """Returns rows with the network's current weights."""
     values, labels = [], []
     for inputs, targets in packed_batches(files, job.feature_map, prediction_rows(job.feature_map)):
         values.append(np.asarray(network.values(inputs)))
@@ -89,7 +89,7 @@ def _finite(job: TrainingJob, rows: StackedRows, split: str) -> StackedRows:
 def evaluation(
     job: TrainingJob, booster: Any, trees: int, train: StackedRows, validation: StackedRows
 ) -> dict[str, float | None]:
-    """Returns the metrics of the first trees, as an evaluation of a training."""
+    """Returns the metrics of the regression with the first trees, in the form of an evaluation."""
     predicted = validation.predicted(booster, trees)
     numbers: dict[str, float | None] = {
         "step": trees,
@@ -102,12 +102,12 @@ def evaluation(
 
 
 def all_rows(job: TrainingJob, network: LightGBM, fit: Fit, variance: float) -> StackedRows:
-    """Returns the training and validation rows for a refit, and leaves a fit of them in the network.
+    """Returns the training and validation rows for a refit. Afterwards, the network has a fit to these rows.
 
     Args:
         job: The training job.
         network: The model.
-        fit: The fit of the training rows, to start from.
+        fit: The fit to the training rows, as initial values.
         variance: The variance of the prior.
     """
     files = job.train_files + job.validation_files

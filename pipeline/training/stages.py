@@ -1,4 +1,4 @@
-"""The stages of a training in this process, from random weights to the served model's."""
+"""The stages of a training run in this process, from random weights to the served model."""
 
 import pathlib
 import time

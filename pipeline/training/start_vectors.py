@@ -1,4 +1,4 @@
-"""Starts embeddings from pretrained vectors, which the training then changes."""
+"""Initialises embeddings with pretrained vectors, which the training then changes."""
 
 import pathlib
 
@@ -15,12 +15,12 @@ from ctrpipe.transforms.features.start_vectors import StartVectors, read_start_v
 def begin_with_vectors(job: TrainingJob, learner: Learner, ids: npt.NDArray[np.int64] | None = None) -> None:
     """Sets the embeddings of an untrained learner to the vectors of their values.
 
-    A model without embeddings of single values, such as the baseline lr, stays as it is.
+    A model without embeddings of single values, such as the baseline lr, is not changed.
 
     Args:
         job: The training job.
         learner: The learner.
-        ids: The ids to set; None for all that have a vector.
+        ids: The ids to set; None for all ids that have a vector.
     """
     network = learner.network
     tables = [table.table for table in network.value_tables()]
@@ -42,7 +42,7 @@ def begin_with_vectors(job: TrainingJob, learner: Learner, ids: npt.NDArray[np.i
 
 
 def _said(field: str, start: StartVectors, count: int, width: int) -> str:
-    """Returns a line on how many embeddings of a field start from vectors, and how much of the vectors they keep."""
+    """Returns a line with the number of a field's embeddings that start from vectors, and the share that they keep."""
     length = start.vectors.shape[1]
     line = f"{count:,} embeddings of {field} start from pretrained vectors"
     if length <= width:

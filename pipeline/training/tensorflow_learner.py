@@ -88,8 +88,8 @@ def make_learner(model: Model, training: Training, feature_map: FeatureMap, seed
     """Returns a learner of an untrained model on the devices of `training.distribution`.
 
     Raises:
-        InputError: the optimizer does not run on a TPU, XLA cannot compile the step of several devices, the loss
-            compares rows of several devices, or see `make_strategy`.
+        InputError: the optimizer does not run on a TPU, XLA cannot compile the step of several devices, or the loss
+            would compare rows on several devices; also see `make_strategy`.
     """
     strategy = make_strategy(training.distribution)
     if training.optimizer != "adam" and isinstance(strategy, tf.distribute.TPUStrategy):
@@ -98,8 +98,8 @@ def make_learner(model: Model, training: Training, feature_map: FeatureMap, seed
         raise InputError("training.xla: it compiles the step of one device; set training.distribution: one_device")
     if compares_rows(training, feature_map) and strategy.num_replicas_in_sync > 1:
         raise InputError(
-            "training.loss: one within groups compares rows of one device; set training.distribution: one_device, or "
-            "backend: jax"
+            "training.loss: a loss within groups compares rows on one device; set training.distribution: one_device, "
+            "or backend: jax"
         )
     with strategy.scope():
         return TensorFlowLearner(build_network(model, feature_map, seed, training.precision), training, strategy)

@@ -11,9 +11,7 @@ from ctrpipe.transforms.text.checkpoint import find_checkpoint
 
 
 def with_encoder(model: Model, text: Text | None) -> Model:
-    """Returns the model with the `encoder_...` options of its checkpoint.
-
-    Options that the model already has are kept.
+    """Returns the model with the `encoder_...` options of its checkpoint. Options that the model already has are kept.
 
     The checkpoint is `model.encoder`, or `text.encoder` if the model names none. A random encoder takes its shape from
     the checkpoint of the text, if there is one. A model that reads no text is returned unchanged.

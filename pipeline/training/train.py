@@ -1,4 +1,4 @@
-"""Trains a model, from a job and its rows to the weights that are served."""
+"""Trains a model: from a job and its rows to the served weights."""
 
 import dataclasses
 import pathlib
@@ -23,7 +23,7 @@ def train(
 
     Resumes from the checkpoint in `work` if there is one; the weights are the same either way.
 
-    The metrics in the history are computed on the validation rows as they are sampled, before the logits are corrected.
+    The metrics in the history are computed on the sampled validation rows, before the correction of the logits.
 
     Args:
         job: The training job.
@@ -35,7 +35,7 @@ def train(
         InputError: the configuration does not fit the data or the parent, a row's labels do not fit the model, or
             another worker did not join or was lost.
     """
-    # 1. Check the rows, settle what depends on them and on this machine, and find the workers of other hosts.
+    # 1. Check the rows, resolve the settings that depend on them or on this machine, and find other hosts' workers.
     if derives_from(job.model.name, "esmm"):
         check_order(job.model.name, job.feature_map.tasks, job.train_files + job.validation_files)
     job = settled_job(job)
@@ -78,7 +78,7 @@ def train(
         result.model.shift_logits(shift)
         result.weights_file = None  # the file has the weights before the shift
 
-    # 7. Say what the model began with.
+    # 7. Announce the values that the model took from its parent.
     if start is not None:
         result.taken = read_taken(work)
     return result

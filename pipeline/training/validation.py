@@ -19,15 +19,15 @@ def validation_metrics(
 ) -> dict[str, float | None]:
     """Returns validation_auc and validation_log_loss of the first task, and validation_<task>_... of the others.
 
-    With groups, also validation_gauc. Of a task that predicts a number: validation_<task>_rmse and
-    validation_<task>_mae.
+    With groups, also returns validation_gauc. A task that predicts a number has validation_<task>_rmse and
+    validation_<task>_mae instead.
 
     Args:
         labels: Labels, (rows, tasks).
         probabilities: Predicted probabilities, (rows, tasks).
         weights: Row weights, (rows,); None if rows have no weights.
         tasks: The names of the tasks.
-        groups: The group's number of each row, int64 (rows,); None without groups.
+        groups: The number of each row's group, int64 (rows,); None without groups.
         group_weight: What a group's AUC is weighted by.
         numbers: The tasks that predict a number.
     """

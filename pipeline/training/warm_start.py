@@ -27,7 +27,7 @@ from ctrpipe.pipeline.training.network import ITERATIONS
 from ctrpipe.transforms.features.table_rows import NONE, SourceRows
 
 _ROWS, _PARENT = "rows.npz", "parent.json"
-_TAKEN = "taken.json"  # in the work folder of a training: the values that it took from its parent
+_TAKEN = "taken.json"  # file in a training's work folder with the names of the values that it took from its parent
 _MOST_LISTED = 3
 
 
@@ -287,7 +287,7 @@ def announce_start(start: Start, fields: FeatureMap) -> dict[str, dict[str, int]
     """Announces how many ids the parent knows in total, and returns the counts by field."""
     ids = counts(fields, read_feature_map(start.kept), start.rows["ids"])
     known, new, gone = (sum(field[key] for field in ids.values()) for key in ("known", "new", "gone"))
-    announce(f"Warm start from {start.name}: {known:,} ids that it knows, {new:,} new ones, {gone:,} gone")
+    announce(f"Warm start from {start.name}: {known:,} known ids, {new:,} new, {gone:,} gone")
     return ids
 
 

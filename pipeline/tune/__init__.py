@@ -1,1 +1,1 @@
-"""`ctrpipe tune`: searches a model's best hyperparameters within a budget, on one transformed log."""
+"""`ctrpipe tune`: searches for a model's best hyperparameters within a budget, on one transformed log."""

@@ -25,9 +25,9 @@ from ctrpipe.pipeline.training.code import TRAINING
 from ctrpipe.pipeline.tune.plan import TunePlan
 from ctrpipe.pipeline.tune.study import Study
 
-DEFAULT, FOUND = "default", "best"  # the configuration as it is, and the best trial's
-FAILED = "failed"  # the key of what was not finite in a training
-FOLDER = "confirmation"  # of the trainings' predictions
+DEFAULT, FOUND = "default", "best"  # the unchanged configuration, and that of the best trial
+FAILED = "failed"  # key: the figure that was not finite in a training run
+FOLDER = "confirmation"  # with the predictions of the training runs
 # By objective. On the same rows, a higher RIG is a lower log loss.
 TESTED = {"log_loss": "rig", "auc": "auc", "gauc": "gauc", "auc_minus_log_loss": "auc"}
 
@@ -45,8 +45,8 @@ class _Training:
 def confirm(plan: TunePlan, study: Study, log: TransformedLog, output: pathlib.Path) -> dict[str, Any] | None:
     """Trains the best and the default configuration with `plan.seeds` seeds each, and compares them on the test rows.
 
-    Finished trainings are kept in the folder; an interrupted training resumes from its checkpoint. No training begins
-    once the time of the budget is over.
+    Finished training runs are kept in the folder; an interrupted one resumes from its checkpoint. None starts after the
+    time budget is spent.
 
     Args:
         plan: The plan of the study.
@@ -55,8 +55,9 @@ def confirm(plan: TunePlan, study: Study, log: TransformedLog, output: pathlib.P
         output: The folder of the study.
 
     Returns:
-        `proposed` (DEFAULT, FOUND, or None where trainings are missing), `text` (why), `trained` and `wanted` (numbers
-        of trainings), and `comparison` (as `compare` returns it; None without one). None if no trainings are asked for.
+        `proposed` (DEFAULT, FOUND, or None if training runs are missing), `text` (the reason), `trained` and `wanted`
+        (numbers of training runs), and `comparison` (the result of `compare`, or None). None if `plan.seeds` is 0 or
+        no trial is complete.
     """
     if study.best is None or not plan.seeds:
         return None
@@ -67,10 +68,10 @@ def confirm(plan: TunePlan, study: Study, log: TransformedLog, output: pathlib.P
         trial.user_attrs["refused"] for trial in study.finished if trial.params == own and "refused" in trial.user_attrs
     ]
     if refused:
-        text = f"the configuration as it stands cannot be taken: {refused[0]}"
+        text = f"the unchanged configuration cannot be used: {refused[0]}"
         return {"proposed": FOUND, "text": text, "trained": 0, "wanted": 0, "comparison": None}
     if study.best.params == own:
-        text = f"the configuration as it stands is the best of {len(study.finished)} trials"
+        text = f"the unchanged configuration is the best of {len(study.finished)} trials"
         return {"proposed": DEFAULT, "text": text, "trained": 0, "wanted": 0, "comparison": None}
     trainings = [
         _training(side, config, index, log)
@@ -81,7 +82,7 @@ def confirm(plan: TunePlan, study: Study, log: TransformedLog, output: pathlib.P
     folder.mkdir(exist_ok=True)
     missing = [each for each in trainings if not each.result(folder).exists()]
     if missing and not study.is_spent:
-        announce(f"The best against the default on test rows: {len(missing)} of {len(trainings)} trainings to do")
+        announce(f"The best against the default on test rows: {len(missing)} of {len(trainings)} training runs to do")
     for number, each in enumerate(missing, len(trainings) - len(missing) + 1):
         if study.is_spent:
             break
@@ -94,7 +95,7 @@ def confirm(plan: TunePlan, study: Study, log: TransformedLog, output: pathlib.P
     if len(done) < len(trainings):
         text = (
             f"not known yet whether the best is better than the default: {len(done)} of {len(trainings)} trainings "
-            "are done; a larger --budget goes on"
+            "are done; a larger --budget continues"
         )
         return {"proposed": None, "text": text, **counts, "comparison": None}
     return {**_compared(plan, trainings, folder), **counts}

@@ -10,14 +10,14 @@ Values = list[Any] | SearchRange
 # The steps that random weights need would damage a pretrained encoder (BERT, appendix A.3).
 LEARNING_RATE = SearchRange(log=[1e-4, 3e-2])
 TEXT_LEARNING_RATE = SearchRange(log=[1e-5, 1e-3])
-# Penalties on the network's kernels; on all rows of the embedding tables; and on a batch's rows only, for optimizers
-# that update no other rows.
+# Penalties on the network's kernels; on all rows of the embedding tables; and on only the rows of a batch, for
+# optimizers that update no other rows.
 NETWORK_PENALTY = SearchRange(log=[1e-7, 1e-2])
 TABLE_PENALTY, BATCH_PENALTY = SearchRange(log=[1e-7, 1e-2]), SearchRange(log=[1e-7, 1e-1])
 _DROPOUT = SearchRange(linear=[0.0, 0.5])
 _UNITS = [[64, 32], [128, 64], [200, 100], [400, 400]]
-# By model option. `layers` is the number of attention or cross layers, `maps` that of maps per layer of a compressed
-# interaction network.
+# By model option. `layers` is the number of attention or cross layers; `maps` is the number of maps per layer of a
+# compressed interaction network.
 OPTIONS: dict[str, Values] = {
     "embedding_dim": [8, 16, 32],
     "embedding_dropout": _DROPOUT,
@@ -86,7 +86,7 @@ MODELS: dict[str, dict[str, Values]] = {
     "one_trans": {"width": [16, 32, 64], "ffn_dim": [32, 64, 128]},
     "sim": {"search_units": [8, 16, 32], "key_dim": [8, 16, 32]},
 }
-# Of `lightgbm`, which has no steps: the validation rows choose the number of trees and the regression's penalty.
+# For `lightgbm`. The validation rows choose its number of trees and the regression's penalty.
 TREES: dict[str, Values] = {
     "model.rate": SearchRange(log=[0.02, 0.2]),
     "model.leaves": [7, 15, 31],
@@ -99,8 +99,8 @@ TREES: dict[str, Values] = {
 def default_space(config: RunConfig) -> dict[str, Values]:
     """Returns the keys of the configuration that `ctrpipe tune` searches by default for its model, with their values.
 
-    The configuration's own values are among them, so that the first trial is the configuration as it stands; a
-    penalty of 0, which a logarithmic range cannot hold, is its lowest number there.
+    They include the configuration's own values, because the first trial is the configuration itself. A logarithmic
+    range cannot include a penalty of 0; its lowest number then stands for 0.
 
     Raises:
         ValueError: there is no such model.
@@ -137,7 +137,7 @@ def own_value(config: RunConfig, key: str) -> Any:
 
 
 def _with_own(values: Values, own: Any) -> Values:
-    """Returns the values with the configuration's own: a longer list, or a wider range."""
+    """Adds the configuration's own value to a list, or widens a range to include it."""
     if own is None:
         return values
     if not isinstance(values, SearchRange):

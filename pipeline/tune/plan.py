@@ -12,8 +12,8 @@ from ctrpipe.pipeline.config import RunConfig, Source, load_config, path_of
 from ctrpipe.pipeline.tune.space import Space, make_space
 
 Objective = Monitor
-SEEDS = 3  # trainings of each side at the end
-LEAST_EVALUATIONS = 8  # per training run, so a lagging trial can be stopped early
+SEEDS = 3  # training runs of each side in the comparison at the end
+LEAST_EVALUATIONS = 8  # per training run, because a lagging trial can only be stopped after an evaluation
 _TIME = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
 
 
@@ -43,8 +43,8 @@ class TunePlan:
         budget: When the study ends.
         workers: Number of parallel trials, each in its own process. 1: sequential trials in this process.
         p99_ms: Maximum p99 latency of serving one row, in milliseconds. None for no limit.
-        seeds: Number of trainings of the best and of the default configuration that are compared on the test rows at
-            the end. 0 for no comparison.
+        seeds: Number of training runs of the best and of the default configuration, which are compared on the test
+            rows at the end. 0 for no comparison.
     """
 
     name: str
@@ -62,7 +62,7 @@ class TunePlan:
         return self._as_run(self.space.config(parameters))
 
     def default_config(self) -> RunConfig:
-        """Returns the configuration as it stands, for `ctrpipe run`."""
+        """Returns the unchanged configuration, for `ctrpipe run`."""
         return self._as_run(self.space.base)
 
     def _as_run(self, config: RunConfig) -> RunConfig:
@@ -108,7 +108,7 @@ def make_plan(
     p99_ms: float | None = None,
     seeds: int = SEEDS,
 ) -> TunePlan:
-    """Reads a run's configuration, with its `search` or the model's default space, for a study.
+    """Plans a study of a run's configuration, with its `search` or the model's default space.
 
     Trials monitor the objective, do not refit, and are evaluated at least LEAST_EVALUATIONS times.
 
@@ -119,7 +119,7 @@ def make_plan(
         objective: The validation metric to optimize. None: `training.monitor`.
         workers: Number of parallel trials.
         p99_ms: Maximum p99 latency of serving one row, in milliseconds.
-        seeds: Number of trainings of each side at the end; 0 for none.
+        seeds: Number of training runs of each side in the comparison at the end; 0 for no comparison.
 
     Raises:
         InputError: the file, the space or an option cannot be used.
@@ -165,5 +165,5 @@ def _evaluated_often(config: RunConfig, space: Space) -> RunConfig:
     if training.averaged_evaluations > 1 and "training.averaged_evaluations" not in space.values:
         changes["averaged_evaluations"] = training.averaged_evaluations * times
     every = changes["evaluations_per_epoch"]
-    announce(f"Trials are evaluated {every} times an epoch, so that a trial that falls behind can be stopped")
+    announce(f"Trials are evaluated {every} times per epoch, so that a lagging trial can be stopped early")
     return config.model_copy(update={"training": training.model_copy(update=changes)})

@@ -15,8 +15,8 @@ from ctrpipe.common.palette import MINUS, MUTED, PLUS
 from ctrpipe.pipeline.tune.summary import best_first, setting_text
 
 BUDGET = "The budget's curve"
-FAINTEST = 0.25  # of the line of the worst trial
-WIDTH = 4.4  # inches, which a phone shows without scrolling
+FAINTEST = 0.25  # opacity of the line of the worst trial
+WIDTH = 4.4  # inches; a phone shows this width without scrolling
 TICKS = 5  # ticks of a range's axis in the parallel coordinates
 
 
@@ -35,9 +35,9 @@ def study_figures(report: dict[str, Any]) -> dict[str, Figure]:
 
 
 def budget_curve(report: dict[str, Any]) -> tuple[list[int], list[float | None], list[float | None]]:
-    """Returns, after each trial, the training steps spent, its value or None, and the best value so far or None.
+    """Returns for each trial the steps spent until its end, its value or None, and the best value so far or None.
 
-    The steps of a stopped trial count.
+    Steps of stopped trials count too.
     """
     better = min if report["objective"] == "validation_log_loss" else max
     spent, values, best = [], [], []

@@ -73,7 +73,7 @@ def run_tune(plan: TunePlan, files: list[str], output: pathlib.Path) -> Summary:
 
 
 def identity(plan: TunePlan, base: RunConfig, paths: list[str], output: pathlib.Path) -> dict[str, str]:
-    """Returns hashes of everything that decides a trial's result, by the names of study.PARTS."""
+    """Returns hashes of everything that determines a trial's result, by the names of study.PARTS."""
     inputs = run_inputs(base, paths, describe_files(paths), output.resolve())
     space = {key: repr(values) for key, values in plan.space.values.items()}
     return {
@@ -97,7 +97,7 @@ class RunningTrial:
         config: Its configuration.
         work: The folder of its checkpoint.
         steps_of_epoch: Training steps per epoch.
-        started: Its start time, in seconds of the monotonic clock, less the time of former processes.
+        started: Its start time, in seconds of the monotonic clock, minus its time in earlier processes.
         best: The best value so far. None before the first.
         lags: Whether the pruner has stopped it.
     """
@@ -121,7 +121,7 @@ class Session:
         self.work = output / "work"
         self.work.mkdir(exist_ok=True)
         self._rows = count_rows(log.train)
-        # By model configuration. A trial of a former process is not judged by a second measurement.
+        # By model configuration. A second measurement must not change the decision about a trial of an earlier process.
         self._p99: dict[str, float] = {
             plan.space.config(json.loads(parameters)).model.model_dump_json(): p99
             for parameters, p99 in study.values_of("p99_ms").items()
@@ -131,8 +131,8 @@ class Session:
         budget, done = self.plan.budget, len(self.study.finished)
         limits = [f"{budget.trials} trials"] if budget.trials else []
         limits += [f"{budget.seconds:,.0f} s, {self.study.seconds:,.0f} of them spent"] if budget.seconds else []
-        there = f"; {done} trials are there already" if done else ""
-        again = f", {self.study.interrupted} interrupted go on from their checkpoints"
+        there = f"; {done} trials are already done" if done else ""
+        again = f", {self.study.interrupted} interrupted trials resume from their checkpoints"
         announce(
             f"Tune {self.plan.name}: {len(self.plan.space.values)} keys, budget {' or '.join(limits)}{there}"
             + (again if self.study.interrupted else "")
@@ -155,9 +155,9 @@ class Session:
         return None
 
     def begin(self, trial: optuna.Trial) -> RunningTrial:
-        """Returns a trial that is to be trained, with its settings, its checkpoint's folder and its time so far."""
+        """Returns the RunningTrial for a trial, with its configuration, checkpoint folder and time so far."""
         config = self.plan.space.config(trial.params)
-        # The checkpoint's folder depends on the configuration: an interrupted trial goes on from it.
+        # The checkpoint's folder depends on the configuration, so an interrupted trial finds it again.
         work = self.work / self.log.inputs.training_fingerprint(config, config.model)
         steps = math.ceil(self._rows / config.training.batch_size)
         spent = trial.user_attrs.get("trial_seconds", 0.0)
@@ -166,7 +166,7 @@ class Session:
     def _refusal(self, config: RunConfig) -> tuple[str, dict[str, Any]]:
         """Returns the reason not to train a configuration ("" for none), and the measured attributes.
 
-        A model that is too slow is refused before it is trained. A constraint of Optuna would need a trained trial.
+        A model that is too slow is refused before it is trained. A constraint in Optuna would need a trained trial.
         """
         from ctrpipe.pipeline.training.buildable import why_impossible  # lazy, see the module's docstring
 
@@ -186,8 +186,8 @@ class Session:
     def judge(self, running: RunningTrial, numbers: dict[str, Any]) -> bool:
         """Records an evaluation, and returns whether to stop the trial.
 
-        If the time is over, the trial stays open with its checkpoint, for a call with a larger budget. The steps of a
-        first stage are noted.
+        If the time budget is spent, the trial stays open with its checkpoint, for a call with a larger budget. For a
+        first stage, only the steps are recorded.
         """
         self.study.note_time(running.trial, time.monotonic() - running.started)
         if numbers["model"] != running.config.model.name:
@@ -204,7 +204,7 @@ class Session:
         return running.lags or self.study.is_over_time
 
     def end(self, running: RunningTrial, result: TrialResult) -> None:
-        """Reports a trial's result to the study, unless it was stopped because the time is over."""
+        """Reports a trial's result to the study, unless the trial was stopped because the time budget is spent."""
         if result.stopped and not running.lags:
             return
         ended = self.study.tell(running.trial, result, time.monotonic() - running.started)

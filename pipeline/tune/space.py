@@ -45,7 +45,7 @@ class Space:
         return math.prod(map(_count, self.distributions.values()))
 
     def settings(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the values, by key, of Optuna's parameters."""
+        """Returns the values by key that Optuna's parameters represent."""
         return {key: self._value(key, parameter) for key, parameter in parameters.items()}
 
     def _value(self, key: str, parameter: Any) -> Any:
@@ -55,13 +55,13 @@ class Space:
         return {_label(value): value for value in values}[parameter]
 
     def _instead_of_zero(self, key: str) -> float | None:
-        """Returns the lowest number of a logarithmic range, if the configuration has 0, which the range does not."""
+        """Returns the lowest number of a logarithmic range if it stands for the configuration's 0, otherwise None."""
         distribution = self.distributions[key]
         has_none = getattr(distribution, "log", False) and own_value(self.base, key) == 0
         return distribution.low if has_none else None  # type: ignore[attr-defined]
 
     def config(self, parameters: Mapping[str, Any]) -> RunConfig:
-        """Returns the configuration of Optuna's parameters.
+        """Returns the configuration that Optuna's parameters represent.
 
         Raises:
             InputError: the values are not compatible.
@@ -69,9 +69,9 @@ class Space:
         return with_settings(self.base, self.settings(parameters), self.path)
 
     def own_parameters(self) -> dict[str, Any]:
-        """Returns the configuration's own values as Optuna's parameters, as far as they are in the space.
+        """Returns the configuration's own values as Optuna's parameters, without values outside the space.
 
-        A logarithmic range has no 0. Its lowest number stands for it where the configuration has 0.
+        A logarithmic range cannot include 0. If the configuration has 0, the range's lowest number stands for it.
         """
         parameters = {}
         for key, distribution in self.distributions.items():
@@ -139,7 +139,7 @@ def _distribution(key: str, values: Values, base: RunConfig, path: pathlib.Path)
     if not isinstance(values, SearchRange):
         labels = [_label(value) for value in values]
         if len(set(map(repr, labels))) < len(labels):
-            raise InputError(f"{path}: search: {key}: a value comes twice; remove one of them")
+            raise InputError(f"{path}: search: {key}: a value appears twice; remove one of them")
         return CategoricalDistribution(labels)
     low, high = values.ends
     present = own_value(base, key)

@@ -22,8 +22,8 @@ from ctrpipe.pipeline.tune.plan import TunePlan
 from ctrpipe.pipeline.tune.trial import TrialResult
 
 STUDY = "study.sqlite"
-# Trials are compared with the median of completed trials, so a few must complete first. Hyperband needs the sampler's
-# first trials in each of its brackets, more than a budget of 50 trials has.
+# Trials are compared with the median of completed trials, so a few must complete first. Hyperband would need the
+# sampler's first trials in each of its brackets, which is more than 50 trials.
 COMPLETE_FIRST = 4
 STARTUP_TRIALS = 8  # random trials before the sampler models the space
 REPEATS = 1000  # repeated points in a row, after which the space counts as searched
@@ -64,7 +64,7 @@ class Study:
             self._study.enqueue_trial(plan.space.own_parameters())
 
     def _left_running(self) -> list[FrozenTrial]:
-        """Returns the trials that a killed process left running. Fails those that it left without all parameters."""
+        """Returns the trials that a killed process left running. Marks those without all parameters as failed."""
         left = []
         for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if set(trial.params) == set(self._plan.space.distributions):
@@ -74,11 +74,11 @@ class Study:
         return left
 
     def _tried(self) -> list[FrozenTrial]:
-        """Returns all trials but those of points that were tried before, or that a killed process has not chosen."""
+        """Returns all trials except failed ones: repeated points, and trials that a killed process left incomplete."""
         return [trial for trial in self._study.get_trials(deepcopy=False) if trial.state != TrialState.FAIL]
 
     def number(self, trial: FrozenTrial | optuna.Trial) -> int:
-        """Returns a trial's place among the tried ones, from 0. Optuna's number counts repeated points too."""
+        """Returns a trial's position among the tried ones, from 0. Optuna's number also counts repeated points."""
         return sum(each.number < trial.number for each in self._tried())
 
     def values_of(self, attribute: str) -> dict[str, Any]:
@@ -111,8 +111,8 @@ class Study:
     def is_over_time(self) -> bool:
         """Whether the search's time is spent and a trial has completed. Without a completed trial there is no result.
 
-        The search leaves time for the trainings at the end, as long as its complete trials took, and half of the budget
-        at most.
+        The search leaves time for the comparison at the end: its number of training runs times the longest completed
+        trial, and at most half of the budget.
         """
         limit = self._plan.budget.seconds
         if limit is None or self.best is None:
@@ -142,7 +142,7 @@ class Study:
         while self._left and not self.is_over_time:
             left = self._left.pop(0)
             if left.params in [trial.params for trial in finished]:
-                self._study.tell(left.number, state=TrialState.FAIL)  # found repeated, and killed before this was said
+                self._study.tell(left.number, state=TrialState.FAIL)  # repeated; the process was killed before telling
                 continue
             self._running[left.number] = trial = optuna.Trial(self._study, left._trial_id)
             return trial
@@ -163,7 +163,7 @@ class Study:
         return None
 
     def resume(self, number: int) -> optuna.Trial | None:
-        """Returns a trial that another process has begun, by Optuna's number. None if it is not under way."""
+        """Returns a trial that another process has started, by Optuna's number. None if it is not running."""
         for left in [trial for trial in self._left if trial.number == number]:
             self._left.remove(left)
             self._running[number] = trial = optuna.Trial(self._study, left._trial_id)
@@ -172,7 +172,7 @@ class Study:
 
     @property
     def begun(self) -> list[int]:
-        """Optuna's numbers of the trials that another process has begun and not ended."""
+        """Optuna's numbers of the trials that another process has started and not ended."""
         return [trial.number for trial in self._left]
 
     def adopt(self, trial: optuna.Trial, other: FrozenTrial) -> None:
@@ -186,21 +186,21 @@ class Study:
     def report(self, trial: optuna.Trial, evaluation: int, value: float) -> bool:
         """Records the best value up to an evaluation, counted from 1. Returns whether the pruner stops the trial.
 
-        An evaluation that was recorded before, by a process that was killed, stays as it is.
+        An evaluation that a killed process recorded stays unchanged.
         """
         recorded = self._study.get_trials(deepcopy=False)[trial.number].intermediate_values
         if evaluation not in recorded:
             trial.report(value, evaluation)
         elif evaluation < max(recorded):
-            return False  # else the evaluation after it would not be there
+            return False  # the pruner let it continue, because a later evaluation was recorded
         return trial.should_prune()
 
     def note_stage(self, trial: optuna.Trial, model: str, steps: int) -> None:
-        """Stores the steps of a trial's first stage: a trial that goes on does not train it again."""
+        """Stores the steps of a trial's first stage, because a resumed trial does not train the stage again."""
         trial.set_user_attr("stages", {**trial.user_attrs.get("stages", {}), model: steps})
 
     def note_time(self, trial: optuna.Trial, seconds: float) -> None:
-        """Stores the seconds of a trial and of the study so far: those of a process that is killed count too."""
+        """Stores the seconds of a trial and of the study so far, which count even if the process is killed."""
         trial.set_user_attr("trial_seconds", seconds)
         self.note_seconds()
 
@@ -223,7 +223,7 @@ class Study:
         return self._end(trial, state, measured(self._plan.objective, best) if best else None)
 
     def refuse(self, trial: optuna.Trial, reason: str, **attributes: Any) -> FrozenTrial:
-        """Ends a trial that is not trained. The sampler treats it as a bad one."""
+        """Ends a trial without training. The sampler treats it as a bad trial."""
         for key, value in {"refused": reason, "steps": 0, **attributes}.items():
             trial.set_user_attr(key, value)
         return self._end(trial, TrialState.PRUNED, None)
@@ -241,7 +241,7 @@ class Study:
 
 
 def _sampler(seed: int, trials: int, repeat: int) -> optuna.samplers.BaseSampler:
-    """Returns the sampler of a trial. After a point that was tried before, it samples at random."""
+    """Returns the sampler of a trial. If the previous attempt repeated a point, it samples at random."""
     of_trial = (seed * 1_000_003 + trials * REPEATS + repeat) % 2**32
     if repeat:
         return optuna.samplers.RandomSampler(seed=of_trial)

@@ -23,8 +23,8 @@ class Summary:
 
     Attributes:
         best: The best configuration, as YAML for `ctrpipe run`.
-        proposed: The proposed configuration, likewise: the best one, or the default where no difference was shown.
-            None where nothing is proposed.
+        proposed: The proposed configuration as YAML: the best one if it is significantly better, otherwise the default.
+            None if nothing is proposed.
         report: The contents of tune.json.
     """
 
@@ -39,7 +39,7 @@ def summarise(plan: TunePlan, study: Study, confirmation: dict[str, Any] | None 
     Args:
         plan: The plan of the study.
         study: The study.
-        confirmation: What `confirm` returned.
+        confirmation: The result of `confirm`.
 
     Raises:
         InputError: no trial has a result.
@@ -81,7 +81,7 @@ def _as_yaml(config: RunConfig, head: str) -> str:
 def _why_none(finished: list[FrozenTrial]) -> str:
     reasons = [trial.user_attrs["refused"] for trial in finished if "refused" in trial.user_attrs]
     if not reasons:
-        return "the budget is too small; give a larger one, and the same study goes on"
+        return "the budget is too small; give a larger one, and the same study continues"
     measured = [trial.user_attrs["p99_ms"] for trial in finished if "p99_ms" in trial.user_attrs]
     fastest = f", the fastest {min(measured):.2f} ms" if measured else ""
     return f"{len(reasons)} were refused, the last as {reasons[-1]}{fastest}; change the search space or the limit"
@@ -117,8 +117,8 @@ def _trial(plan: TunePlan, trial: FrozenTrial, number: int) -> dict[str, Any]:
 def importance(study: Study) -> dict[str, float] | None:
     """Returns each key's share of the variance of the completed trials' values, by fANOVA (Hutter 2014).
 
-    None if too few trials are complete, or all values are equal. Optuna's other method, PED-ANOVA, is not used: it
-    compares densities of few trials, and the points of a range form spikes that hide the lists.
+    None if too few trials are complete, or all values are equal. Optuna's other method, PED-ANOVA, is not used. It
+    compares densities of few trials, in which the points of a range form spikes that hide the keys with lists.
     """
     complete = study.optuna_study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if len(complete) < LEAST_FOR_IMPORTANCE or len({trial.value for trial in complete}) < 2:

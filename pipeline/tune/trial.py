@@ -27,7 +27,7 @@ class TrialResult:
         steps: Training steps done, without first stages.
         best: The metrics of its best evaluation. None if it was stopped or failed.
         stopped: Whether its judge stopped it.
-        failure: What was not finite in its training; "" for nothing.
+        failure: The figure that was not finite in its training; "" if all were finite.
     """
 
     steps: int
@@ -50,9 +50,9 @@ def train_trial(
         log: The transformed log.
         work: Folder of the checkpoint. Training resumes from a checkpoint in it.
         stages: Folder of first stages, shared by the trials of one process.
-        judge: Takes the metrics of each evaluation, with the name of the `model`, and returns whether to stop. A trial
-            that goes on from its checkpoint gives it the evaluations up to there first: a process that is killed may
-            have saved one that it did not report. It is told of first stages too, and does not stop them.
+        judge: Takes the metrics of each evaluation, with the name of the `model`, and returns whether to stop. A
+            resumed trial first passes the evaluations up to its checkpoint, because a killed process may have saved
+            one without reporting it. `judge` also receives the evaluations of first stages, but cannot stop them.
     """
     steps = 0
 

@@ -21,7 +21,7 @@ def serve_trials(log: TransformedLog, stages: pathlib.Path, threads: int, connec
     """Trains the trials that the connection sends until it is closed.
 
     Each message contains a configuration and the folder of its checkpoint. The worker replies with reports, then with a
-    result or a mistake. A report contains an evaluation's metrics, and is answered with whether to stop.
+    result or a mistake. A report contains an evaluation's metrics; the answer to it says whether to stop.
     """
     # TensorFlow reads these when it is imported. All workers together have one thread per core.
     os.environ |= {"TF_NUM_INTRAOP_THREADS": str(threads), "TF_NUM_INTEROP_THREADS": "1"}

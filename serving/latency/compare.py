@@ -219,7 +219,7 @@ def show_comparison(report: dict[str, Any]) -> None:
     for kind, reason in report["skipped"].items():
         say(f"{kind} was not measured: {reason}")
     if report["interrupted"]:
-        say("Interrupted: these are the rounds that were done.")
+        say("Interrupted: these are the finished rounds.")
 
 
 def _interval(ratio: dict[str, float] | None) -> str:

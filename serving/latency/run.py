@@ -21,7 +21,7 @@ from ctrpipe.serving.latency.settings import Settings
 from ctrpipe.serving.latency.target import ServerTarget, at_url, started
 from ctrpipe.serving.layout import find_version
 from ctrpipe.serving.server.options import parse_flags
-from ctrpipe.serving.server.session_options import session_config
+from ctrpipe.serving.server.session_options import for_first_version, session_config
 
 LOCAL = "local"
 _MOST_CALLS = 1024  # that wait in a server of this benchmark: more than it sends at a time
@@ -60,8 +60,8 @@ def measure_latency(
     Raises:
         InputError: a model, the log or the server cannot be used.
     """
-    config = session_config(parse_flags(flags))
     there = None if target == LOCAL else at_url(target, grpc)
+    config = for_first_version(session_config(parse_flags(flags)), find_version(models[0]))
     own = (f"--grpc_max_queued_calls={_MOST_CALLS}", *flags)  # the load is the generators', not what a server refuses
     share = busy()
     report: dict[str, Any] = {
@@ -131,9 +131,9 @@ def measure_beside(
     Raises:
         InputError: the model, the log or a server cannot be used.
     """
-    config = session_config(parse_flags(flags))
     other = at_url(*beside, "--beside")
     there = None if target == LOCAL else at_url(target, grpc)
+    config = for_first_version(session_config(parse_flags(flags)), find_version(model))
     with _server(find_version(model).resolve(), there, command, flags, progress) as server:
         return compare_servers(model, log, settings, (server, other), config, progress)
 

@@ -134,7 +134,7 @@ def _wait(target: ServerTarget, process: subprocess.Popen[bytes], output: Any) -
         if process.poll() is not None:
             output.seek(0)
             last = (output.read().strip().splitlines() or ["nothing"])[-1]
-            raise InputError(f"the server ended with exit code {process.returncode}; its last words: {last[:300]}")
+            raise InputError(f"the server ended with exit code {process.returncode}; its last lines: {last[:300]}")
         try:
             if b'"AVAILABLE"' in request(target.address, "GET", target.path).data:
                 return

@@ -168,7 +168,7 @@ class ScoringFolder:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise InputError(
-                    f"{self.output}: another scoring is at work here; wait for it or choose another --output"
+                    f"{self.output}: another scoring is running here; wait for it or choose another --output"
                 ) from error
             try:
                 yield

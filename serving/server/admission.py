@@ -4,8 +4,10 @@ Long requests use at most half of the processors, so short requests of other cli
 waits for its turn does not count as busy.
 """
 
+import concurrent.futures
 import contextlib
 import dataclasses
+import math
 import os
 import threading
 import time
@@ -27,7 +29,12 @@ _MANY_STRINGS = 1 << 16
 # A request that takes more than this runs in pieces, each of which takes about so long or so much.
 _UNCUT_SECONDS, _UNCUT_BYTES = 0.5, 256 << 20
 _PIECE_SECONDS, _PIECE_BYTES = 0.1, 32 << 20
-_FEWEST_ROWS = 16
+# A matrix product computes rows in blocks of at most eight, and the rows that are left over by another kernel, which
+# rounds differently. Pieces of whole blocks give the same bits as all rows together, whatever else the server does.
+_ROW_BLOCK = 16
+# The shortest piece for another thread: to wake it takes a tenth of a millisecond. Threads end at about the same time
+# if each takes several pieces.
+_SHARED_PIECE_SECONDS, _PIECES_A_THREAD = 0.001, 4
 _AT_ONCE = contextlib.nullcontext()
 _held = threading.local()
 
@@ -78,10 +85,12 @@ class Turn:
     Attributes:
         seconds_left: Seconds until its deadline; None without one.
         piece_rows: Maximum rows to compute at a time; None = all.
+        threads: The number of threads that take pieces.
     """
 
     seconds_left: float | None
     piece_rows: int | None
+    threads: int = 1
 
 
 class _Lane:
@@ -165,17 +174,31 @@ class Reading(contextlib.AbstractContextManager["Reading"]):
             self._lane.leave()
 
 
+def _whole_blocks(rows: float) -> int:
+    """Returns the number of rows, rounded up to whole blocks."""
+    return math.ceil(rows / _ROW_BLOCK) * _ROW_BLOCK
+
+
 class Admission:
     """Limits the processors and the memory of all graph runs together. Thread-safe.
 
     Args:
         budget: The budget of memory and time of all requests.
         long_runs: Maximum number of concurrent long runs; 0 = half of the processors.
+
+    Attributes:
+        shares_rows: Whether idle processors share the rows of a run, because its operations use only one.
+        pool: The threads for that.
     """
 
     def __init__(self, budget: Budget, long_runs: int = 0):
         processors = os.cpu_count() or 1
         waiting = threading.Semaphore(MOST_WAITING_RUNS)
+        self.shares_rows = False
+        self.pool = concurrent.futures.ThreadPoolExecutor(processors, "rows")
+        self._processors = processors
+        self._busy = 0  # threads that run a graph
+        self._lock = threading.Lock()
         self._budget = budget
         self._costs = RowCosts()
         self._long = _Lane(long_runs or max(processors // 2, 1), waiting)
@@ -247,17 +270,34 @@ class Admission:
         is_long, piece = seconds > _LONG_SECONDS or strings > _MANY_STRINGS, None
         if (seconds > _UNCUT_SECONDS or size > _UNCUT_BYTES) and all(cost.in_pieces for cost in costs):
             pieces = max(seconds / _PIECE_SECONDS, size / _PIECE_BYTES)
-            piece = max(int(rows / pieces), _FEWEST_ROWS)
+            piece = _whole_blocks(rows / pieces)
             size = sum(cost.size(piece) for cost in costs)
         with self._budget.hold(size, seconds if is_long else 0.0):
             if is_long:
                 timeout_seconds = self._long.enter(timeout_seconds)
+            may_share = self.shares_rows and piece is None and all(cost.in_pieces for cost in costs)
+            most = min(int(seconds / _SHARED_PIECE_SECONDS), -(-rows // _ROW_BLOCK)) if may_share else 1  # pieces
+            threads = self._take_threads(most)
+            if threads > 1:
+                piece = _whole_blocks(rows / min(most, threads * _PIECES_A_THREAD))
             began = time.perf_counter()
             try:
-                yield Turn(timeout_seconds, piece)
-                taken = time.perf_counter() - began
+                yield Turn(timeout_seconds, piece, threads)
+                taken = (time.perf_counter() - began) * threads
                 for cost in costs:
                     cost.record(rows, taken / len(costs))
             finally:
+                self._give_threads(threads)
                 if is_long:
                     self._long.leave()
+
+    def _take_threads(self, wanted: int) -> int:
+        """Returns how many threads a run gets: up to `wanted`, as far as processors are idle, and at least one."""
+        with self._lock:
+            threads = max(min(wanted, self._processors - self._busy), 1)
+            self._busy += threads
+        return threads
+
+    def _give_threads(self, threads: int) -> None:
+        with self._lock:
+            self._busy -= threads

@@ -22,7 +22,7 @@ Path = pathlib.Path
 
 _VERSION = "version"
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
-_AS_TENSORFLOW_SERVING = "TF Serving's own: nothing to do in a Python server"
+_AS_TENSORFLOW_SERVING = "an internal of TF Serving, which a Python server does not have"
 
 
 def _flag(default: Any, help: str, refused: str = "", ignored: str = "") -> Any:
@@ -54,122 +54,145 @@ class ServerOptions:
     """
 
     model_base_path: Path | str | None = _flag(
-        None, "Run, or folder of a model's versions, or its URL in a store; not read with --model_config_file."
+        None, "A run, the folder of a model's versions, or its URL in a store. Ignored with --model_config_file."
     )
-    model_name: str = _flag("default", "The model's name; not read with --model_config_file.")
+    model_name: str = _flag("default", "The model's name. Ignored with --model_config_file.")
     rest_api_port: int = _flag(0, "Port of the REST API; 0 = none. Must differ from --port.")
     port: int = _flag(8500, "Port of the gRPC API; 0 = none.")
     host: str = _flag("127.0.0.1", "Address to listen on. Not a flag of TF Serving, which listens on all.")
     wait: bool = _flag(
-        False, "Wait for a --model_base_path that is not there yet, as TF Serving does. Not a flag of TF Serving."
+        False, "Wait for a --model_base_path that does not exist yet, as TF Serving does. Not a flag of TF Serving."
     )
     rows_as_logged: bool = _flag(
         False,
-        "Over REST take rows as a log has them: numbers for texts, null or no key for missing, lists, further keys. "
+        "Over REST, accept rows as in a log: numbers in text columns, null or no key for missing values, "
+        "lists, and extra keys. "
         "Not a flag of TF Serving.",
     )
     max_request_bytes: int = _flag(64 << 20, "Limit of a REST request's body. Not a flag of TF Serving.")
     max_json_memory_bytes: int = _flag(
-        64 << 20, "What a REST body's values may take above 4 times its size, by estimate. Not a flag of TF Serving."
+        64 << 20,
+        "Estimated bytes that the values of a REST body may take in addition to 4 times its size. "
+        "Not a flag of TF Serving.",
     )
     max_memory: int = _flag(
         0,
-        "Bytes that the process may take, with its models: a request that does not fit is refused; 0 = half of the "
-        "machine's, or the container's. Not a flag of TF Serving.",
+        "Maximum bytes of the process, including its models. Requests that do not fit are refused; 0 = half of the "
+        "memory of the machine or the container. Not a flag of TF Serving.",
     )
-    max_json_depth: int = _flag(150_000, "Levels of lists and objects in a REST body. Not a flag of TF Serving.")
+    max_json_depth: int = _flag(
+        150_000, "Maximum nesting of lists and objects in a REST body. Not a flag of TF Serving."
+    )
     file_system_poll_wait_seconds: float = _flag(
-        1.0, "Seconds between looks for new versions; 0 = once, negative = never."
+        1.0, "Seconds between checks for new versions; 0 = check once, negative = never."
     )
-    rest_api_timeout_in_ms: int = _flag(30_000, "Milliseconds that a REST request may take.")
-    rest_api_num_threads: int = _flag(_threads(), "REST requests that run at the same time.")
+    rest_api_timeout_in_ms: int = _flag(30_000, "Timeout of a REST request in milliseconds.")
+    rest_api_num_threads: int = _flag(_threads(), "Maximum number of concurrent REST requests.")
     rest_api_busy_poll_micros: int = _flag(
         _busy_poll_micros(),
         "Microseconds of polling for the next request before sleeping; 0 = never. Not a flag of TF Serving.",
     )
-    rest_api_enable_cors_support: bool = _flag(False, "CORS headers in REST responses.")
+    rest_api_enable_cors_support: bool = _flag(False, "Send CORS headers in REST responses.")
     grpc_socket_path: str = _flag("", "Also answer gRPC on this UNIX socket.")
     grpc_max_threads: int = _flag(
-        _threads(), "Threads of gRPC: one waits for calls, and as many calls as others run at the same time."
+        _threads(), "Threads of the gRPC server. One waits for calls; each of the others runs one call at a time."
     )
     grpc_max_queued_calls: int = _flag(
         0,
-        "Calls that may wait for one of those threads; a further one is RESOURCE_EXHAUSTED. Not a flag of TF Serving, "
-        "where none waits.",
+        "Maximum number of calls that wait for a gRPC thread; others fail with RESOURCE_EXHAUSTED. Not a flag of TF "
+        "Serving, where no call waits.",
     )
-    grpc_channel_arguments: str = _flag("", "KEY=VALUE,...: arguments of the gRPC server.")
+    grpc_channel_arguments: str = _flag("", "Arguments of the gRPC server: KEY=VALUE,...")
     request_log: Path | None = _flag(
         None, "Folder for a sample of the answered requests, as TFRecords of PredictionLog. Not a flag of TF Serving."
     )
     shadow: str = _flag(
-        "", "Label of a version that is asked a sample of the requests too, unseen. Not a flag of TF Serving."
+        "",
+        "Label of a version that also gets a sample of the requests; clients do not see its answers. "
+        "Not a flag of TF Serving.",
     )
     shadow_log: Path | None = _flag(
-        None, "Folder for what --shadow answers beside what was sent, as Parquet. Not a flag of TF Serving."
+        None,
+        "Folder for the answers of --shadow and the answers sent to clients, as Parquet. Not a flag of TF Serving.",
     )
     sampling_rate: float = _flag(
-        0.01, "Share of the requests for --request_log, and for --shadow. Not a flag of TF Serving."
+        0.01, "Share of the requests for --request_log and for --shadow. Not a flag of TF Serving."
     )
     ssl_config_file: Path | None = _flag(None, "Text proto SSLConfig: keys and certificates of the gRPC server.")
     enable_grpc_healthcheck_service: bool = _flag(False, "Answer grpc.health.v1.Health.")
     enable_serialization_as_tensor_content: bool = _flag(False, "gRPC responses in tensor_content, not in *_val.")
     model_config_file: Path | None = _flag(None, "Text proto ModelServerConfig: models, policies, labels.")
-    model_config_file_poll_wait_seconds: float = _flag(0.0, "Seconds between looks at --model_config_file; 0 = once.")
-    allow_version_labels_for_unavailable_models: bool = _flag(False, "New labels may point at versions not loaded yet.")
+    model_config_file_poll_wait_seconds: float = _flag(
+        0.0, "Seconds between reads of --model_config_file; 0 = read once."
+    )
+    allow_version_labels_for_unavailable_models: bool = _flag(
+        False, "Allow new labels for versions that are not loaded yet."
+    )
     allow_reload_from_network: bool = _flag(
-        False, "HandleReloadConfigRequest also where --host is not loopback. Not a flag of TF Serving."
+        False, "Accept HandleReloadConfigRequest even if --host is not loopback. Not a flag of TF Serving."
     )
     allow_profiler_from_network: bool = _flag(
         False,
-        "The profiler, which writes where a client says, also off loopback. Not a flag of TF Serving.",
+        "Run the profiler, which writes to any folder that a client names, even if --host is not loopback. "
+        "Not a flag of TF Serving.",
     )
     allowed_model_roots: str = _flag(
         "",
-        "FOLDER,...: what HandleReloadConfigRequest adds lies below one of them; empty = anywhere on loopback, nowhere "
-        "elsewhere. Not a flag of TF Serving.",
+        "FOLDER,...: HandleReloadConfigRequest may add models only below these; empty = anywhere if --host is "
+        "loopback, otherwise nowhere. Not a flag of TF Serving.",
     )
-    num_load_threads: int = _flag(0, "Versions that load at the same time; 0 = one.")
-    num_unload_threads: int = _flag(0, "Versions that unload at the same time; 0 = one.")
-    max_num_load_retries: int = _flag(5, "Further tries to load a version.")
-    load_retry_interval_micros: int = _flag(60_000_000, "Microseconds between tries; negative = at once.")
+    num_load_threads: int = _flag(0, "Maximum number of versions that load at the same time; 0 = one.")
+    num_unload_threads: int = _flag(0, "Maximum number of versions that unload at the same time; 0 = one.")
+    max_num_load_retries: int = _flag(5, "Number of retries to load a version.")
+    load_retry_interval_micros: int = _flag(60_000_000, "Microseconds between retries; negative = no wait.")
     enable_model_warmup: bool = _flag(True, "Replay assets.extra/tf_serving_warmup_requests before a version is used.")
-    num_request_iterations_for_warmup: int = _flag(1, "How often each of them is replayed; read if above 0.")
-    saved_model_tags: str = _flag("serve", "Comma-separated tags of the graph to load.")
-    enable_signature_method_name_check: bool = _flag(False, "classify and regress want a signature of that method.")
-    enable_batching: bool = _flag(False, "Join requests into batches.")
+    num_request_iterations_for_warmup: int = _flag(
+        1, "Number of replays of each warm-up request; ignored unless above 0."
+    )
+    saved_model_tags: str = _flag("serve", "Tags of the graph to load, separated by commas.")
+    enable_signature_method_name_check: bool = _flag(
+        False, "Require a signature with the method name classify or regress for these calls."
+    )
+    enable_batching: bool = _flag(False, "Combine requests into batches.")
     batching_parameters_file: Path | None = _flag(None, "Text proto BatchingParameters; needs --enable_batching.")
-    enable_per_model_batching_parameters: bool = _flag(False, "Read batching_params.pbtxt of each version's folder.")
-    monitoring_config_file: Path | None = _flag(None, "Text proto MonitoringConfig: the Prometheus page.")
+    enable_per_model_batching_parameters: bool = _flag(
+        False, "Read batching_params.pbtxt in the folder of each version."
+    )
+    monitoring_config_file: Path | None = _flag(
+        None, "Text proto MonitoringConfig, which configures the Prometheus page."
+    )
     tensorflow_session_parallelism: int = _flag(0, "Threads within and between operations; 0 = automatic.")
-    tensorflow_intra_op_parallelism: int = _flag(0, "Threads within an operation; 0 = automatic.")
-    tensorflow_inter_op_parallelism: int = _flag(0, "Operations that run at the same time; 0 = automatic.")
+    tensorflow_intra_op_parallelism: int = _flag(
+        0, "Threads within an operation; 0 = automatic: one for click models, whose rows idle processors share."
+    )
+    tensorflow_inter_op_parallelism: int = _flag(0, "Maximum number of concurrent operations; 0 = automatic.")
     tensorflow_session_config_file: Path | None = _flag(None, "Text proto tensorflow.ConfigProto.")
     per_process_gpu_memory_fraction: float = _flag(0.0, "Share of a GPU's memory; 0 = automatic.")
     mixed_precision: str = _flag("", 'Empty, or "bfloat16".')
     xla_cpu_compilation_enabled: bool = _flag(
-        False, "Graphs may be compiled by XLA; a graph that has to be is INTERNAL without this flag."
+        False, "Allow XLA to compile graphs. Without this flag, a graph that requires XLA fails with INTERNAL."
     )
-    xla_gpu_compilation_enabled: bool = _flag(False, "The same, on a GPU and on the processor.")
+    xla_gpu_compilation_enabled: bool = _flag(False, "The same, for the GPU and the CPU.")
     flush_filesystem_caches: bool = _flag(
         True, "Drop the file system's caches after a load.", ignored="a local file system has none to drop"
     )
     remove_unused_fields_from_bundle_metagraph: bool = _flag(
         True, "Drop unused parts of the graph's description.", ignored=_AS_TENSORFLOW_SERVING
     )
-    enable_profiler: bool = _flag(True, "TensorFlow's profiler service on the port of gRPC.")
-    skip_initialize_tpu: bool = _flag(False, "No start of TPUs.", ignored="this server has no TPUs")
+    enable_profiler: bool = _flag(True, "Run TensorFlow's profiler service on the gRPC port.")
+    skip_initialize_tpu: bool = _flag(False, "Do not initialize TPUs.", ignored="this server has no TPUs")
     num_tflite_pools: int = _flag(0, "TensorFlow Lite.", ignored="this server runs no TensorFlow Lite models")
     num_tflite_interpreters_per_pool: int = _flag(
         0, "TensorFlow Lite.", ignored="this server runs no TensorFlow Lite models"
     )
     prefer_tflite_model: bool = _flag(
-        False, "TensorFlow Lite.", refused="this server runs no TensorFlow Lite models; take the flag out"
+        False, "TensorFlow Lite.", refused="this server runs no TensorFlow Lite models; remove the flag"
     )
     use_alts_credentials: bool = _flag(
-        False, "Google's ALTS.", refused="Google's ALTS is not to be had here; use --ssl_config_file"
+        False, "Google's ALTS.", refused="Google's ALTS is not available here; use --ssl_config_file"
     )
     platform_config_file: str = _flag(
-        "", "Text proto PlatformConfigMap.", refused="the only platform is tensorflow; take the flag out"
+        "", "Text proto PlatformConfigMap.", refused="the only platform is tensorflow; remove the flag"
     )
     thread_pool_factory_config_file: str = _flag(
         "", "Text proto ThreadPoolConfig.", refused="thread pools are set by --tensorflow_*_parallelism"
@@ -236,6 +259,8 @@ _BOOLEAN_ARGUMENT: dict[str, Any] = {"type": _boolean, "metavar": "BOOL"}
 
 
 def _path(text: str) -> Path | None:
+    if is_url(text):
+        raise argparse.ArgumentTypeError(f"{text}: the flag takes a path of this machine; copy it here")
     return local_path(text) if text else None
 
 
@@ -260,7 +285,7 @@ def _parser() -> argparse.ArgumentParser:
         if kind is bool:
             extra = _BOOLEAN_ARGUMENT
         parser.add_argument(f"--{field.name}", default=field.default, help=text, **extra)
-    parser.add_argument(f"--{_VERSION}", default=False, help="Print versions and end.", **_BOOLEAN_ARGUMENT)
+    parser.add_argument(f"--{_VERSION}", default=False, help="Print versions and exit.", **_BOOLEAN_ARGUMENT)
     return parser
 
 

@@ -1,9 +1,13 @@
-"""Runs the rows of a large request in pieces, so no operation blocks other clients for long.
+"""Runs the rows of a request in pieces.
 
 TensorFlow does not interrupt an operation. An operation on 260,000 rows takes seconds, during which a request of ten
-rows would wait. In a model exported by ctrpipe an answer depends only on its own row, so pieces give the same answers.
+rows would wait, so a large request runs one piece after another. A smaller one that finds idle processors runs its
+pieces side by side. In a model exported by ctrpipe an answer depends only on its own row, so pieces give the same
+answers.
 """
 
+import collections
+import concurrent.futures
 from collections.abc import Callable, Hashable, Mapping
 from typing import TypeVar
 
@@ -36,22 +40,49 @@ def may_run_in_pieces(servable: LoadedServable, signature: str) -> bool:
 
 
 def run_in_pieces(
-    run: Callable[[dict[str, np.ndarray]], dict[Key, np.ndarray]], inputs: Mapping[str, np.ndarray], piece_rows: int
+    run: Callable[[dict[str, np.ndarray]], dict[Key, np.ndarray]],
+    inputs: Mapping[str, np.ndarray],
+    piece_rows: int,
+    pool: concurrent.futures.Executor | None = None,
+    helpers: int = 0,
 ) -> dict[Key, np.ndarray]:
     """Calls `run` with `piece_rows` rows at a time, and returns all outputs.
 
-    An input of one row, beside others of many, is passed with each piece.
+    An input of one row, beside others of many, is passed with each piece. This thread takes pieces until none is left,
+    so a helper that gets no processor does not delay the answer.
 
     Args:
-        run: Returns the outputs of a piece, with a row for each of its rows.
+        run: Returns the outputs of a piece, with a row for each of its rows. Thread-safe if there are helpers.
         inputs: The inputs of all rows.
         piece_rows: Rows of a piece.
+        pool: The helpers' threads.
+        helpers: How many other threads take pieces too.
     """
     rows = max(len(array) for array in inputs.values())
     if any(len(array) not in (1, rows) for array in inputs.values()):
         return run(dict(inputs))  # for its error
-    parts = []
-    for start in range(0, rows, piece_rows):
-        part = {name: array if len(array) == 1 else array[start : start + piece_rows] for name, array in inputs.items()}
-        parts.append(run(part))
-    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+    waiting = collections.deque(range(0, rows, piece_rows))
+    parts: dict[int, dict[Key, np.ndarray]] = {}
+
+    def take_pieces() -> None:
+        while waiting:
+            try:
+                start = waiting.popleft()
+            except IndexError:  # another thread has taken the last one
+                return
+            parts[start] = run(_piece(inputs, start, piece_rows))
+
+    others = [pool.submit(take_pieces) for _ in range(helpers)] if pool else []
+    try:
+        take_pieces()
+        for other in others:
+            if not other.cancel():
+                other.result()
+    finally:
+        waiting.clear()
+        concurrent.futures.wait([other for other in others if not other.cancel()])  # they hold memory until then
+    return {key: np.concatenate([parts[start][key] for start in sorted(parts)]) for key in parts[0]}
+
+
+def _piece(inputs: Mapping[str, np.ndarray], start: int, rows: int) -> dict[str, np.ndarray]:
+    return {name: array if len(array) == 1 else array[start : start + rows] for name, array in inputs.items()}

@@ -11,7 +11,7 @@ from tensorflow.core.protobuf import meta_graph_pb2
 from ctrpipe.serving.loader import LoadedServable
 from ctrpipe.serving.server.admission import Admission, Turn
 from ctrpipe.serving.server.errors import bad_request, from_tensorflow
-from ctrpipe.serving.server.pieces import run_in_pieces
+from ctrpipe.serving.server.pieces import Key, run_in_pieces
 
 
 class ServedVersion:
@@ -55,8 +55,8 @@ class ServedVersion:
             if turn.piece_rows is None:
                 return self.servable.run(signature, inputs, outputs, turn.seconds_left)
             left = _countdown(turn.seconds_left)
-            return run_in_pieces(
-                lambda piece: self.servable.run(signature, piece, outputs, left()), inputs, turn.piece_rows
+            return self._in_pieces(
+                lambda piece: self.servable.run(signature, piece, outputs, left()), inputs, turn, turn.piece_rows
             )
 
     def run_together(
@@ -81,8 +81,24 @@ class ServedVersion:
                     for alias in results[signature]
                 }
 
-            joined = run_in_pieces(run, {"": values}, turn.piece_rows)
+            joined = self._in_pieces(run, {"": values}, turn, turn.piece_rows)
             return {name: {alias: joined[name, alias] for alias in aliases} for name, aliases in outputs.items()}
+
+    def _in_pieces(
+        self,
+        run: Callable[[dict[str, np.ndarray]], dict[Key, np.ndarray]],
+        inputs: Mapping[str, np.ndarray],
+        turn: Turn,
+        piece_rows: int,
+    ) -> dict[Key, np.ndarray]:
+        """Runs the rows in pieces, in as many threads as the turn has."""
+        pool = self._admission.pool if self._admission else None
+        try:
+            return run_in_pieces(run, inputs, piece_rows, pool, turn.threads - 1)
+        except tf.errors.InvalidArgumentError:
+            if turn.threads == 1:
+                raise
+            return run(dict(inputs))  # for its error, which may name a row
 
     def holding(self, size: int) -> contextlib.AbstractContextManager[object]:
         """Reserves `size` bytes of the requests' budget inside the block.

@@ -1,15 +1,18 @@
 """The TensorFlow session's settings, from flags and --tensorflow_session_config_file."""
 
+import pathlib
+
 from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 
+from ctrpipe.serving.assets import read_feature_map
 from ctrpipe.serving.server.options import ServerOptions
 from ctrpipe.serving.text_proto import read_text_proto
 
 # Operations run one after another in the request's own thread. Handing them to other threads takes longer than a click
-# model's operations, and the server has as many threads as requests. A single operation can still use all processors. A
-# run that is not known to be short uses other threads, because only such a run can be stopped at its deadline
-# (serving/loader.py).
+# model's operations, and the server has as many threads as requests. A run that is not known to be short uses other
+# threads, because only such a run can be stopped at its deadline (serving/loader.py).
 _IN_THE_CALLERS_THREAD = -1
+_AUTOMATIC = 0
 
 
 def session_config(options: ServerOptions) -> config_pb2.ConfigProto:
@@ -30,6 +33,34 @@ def session_config(options: ServerOptions) -> config_pb2.ConfigProto:
         rewrites = config.graph_options.rewrite_options
         rewrites.auto_mixed_precision_onednn_bfloat16 = rewriter_config_pb2.RewriterConfig.ON
     return config
+
+
+def for_first_version(config: config_pb2.ConfigProto, version: pathlib.Path) -> config_pb2.ConfigProto:
+    """Returns the settings with the number of threads within an operation, if it is automatic.
+
+    The first session of a process sets it for all. An operation of a click model is so short that parts of it in other
+    threads cost more than they save; idle processors share the rows of a request instead (serving/server/pieces.py). An
+    operation of a text encoder, or of a model that ctrpipe did not export, uses all processors.
+
+    Args:
+        config: The settings of `session_config`.
+        version: The folder of the version that is loaded first.
+    """
+    threads = config.intra_op_parallelism_threads, config.inter_op_parallelism_threads
+    if threads != (_AUTOMATIC, _IN_THE_CALLERS_THREAD) or not _is_click_model(version):
+        return config
+    chosen = config_pb2.ConfigProto()
+    chosen.CopyFrom(config)
+    chosen.intra_op_parallelism_threads = 1
+    return chosen
+
+
+def _is_click_model(version: pathlib.Path) -> bool:
+    """Returns whether ctrpipe exported the version, and it encodes no texts."""
+    try:
+        return read_feature_map(version).text is None
+    except (OSError, ValueError):  # absent, or damaged, which the load will say
+        return False
 
 
 def _set_threads(config: config_pb2.ConfigProto, options: ServerOptions) -> None:

@@ -1,4 +1,4 @@
-"""`python -m tests.attack`: what a client can do to a port that everyone reaches, each attack with what it may cost."""
+"""`python -m tests.attack`: what a client can do to an open port. Each attack has a bound on its cost."""
 
 import contextlib
 import pathlib

@@ -1,4 +1,4 @@
-"""Bodies that grow where they are read: memory and time that one request may take."""
+"""Bodies that grow while they are read: the memory and time that a single request may take."""
 
 import gzip
 import json
@@ -55,7 +55,7 @@ def deep_objects(target: Target) -> list[Measure]:
 
 
 def short_strings(target: Target) -> list[Measure]:
-    """`"aaaa"`, which is eight times as large in memory."""
+    """Strings `"aaaa"`, which are eight times as large in memory."""
     return _attack(target, _instances(b'"aaaa"', target.take(62 * _MEBIBYTE, 4 * _MEBIBYTE)))
 
 
@@ -87,7 +87,7 @@ def _largest(item: bytes, target: Target) -> int:
 
 
 def one_long_string(target: Target) -> list[Measure]:
-    """A string as long as may be, to a model that echoes it, with one character that makes it wide."""
+    """A string of the maximum length, to a model that echoes it, with one character that makes it wide."""
     text = ("a" * (target.take(79, 20) * _MEBIBYTE // 10) + "\U0001f600").encode()
     row = {"f": 1.0, "i": 1, "l": 1, "s": "@", "b": True, "m": [1.0, 2.0]}
     body = json.dumps({"signature_name": "mixed", "instances": [row]}).encode().replace(b"@", text)
@@ -95,7 +95,7 @@ def one_long_string(target: Target) -> list[Measure]:
 
 
 def long_names_in_json(target: Target) -> list[Measure]:
-    """The name of a signature, and of an input, as long as may be: an error would name them in full."""
+    """Names of a signature and of an input with the maximum length: an error would repeat them in full."""
     name = b"a" * target.take(8 * _MEBIBYTE, _MEBIBYTE)
     of_a_signature = b'{"signature_name": "%b", "instances": [1.0]}' % name
     of_an_input = b'{"signature_name": "mixed", "instances": [{"%b": 1}]}' % name
@@ -108,17 +108,17 @@ def escaped_string(target: Target) -> list[Measure]:
 
 
 def long_number(target: Target) -> list[Measure]:
-    """A number of a body's digits."""
+    """A number with as many digits as a body may have."""
     return _attack(target, b'{"instances": [0.' + b"1" * target.take(60 * _MEBIBYTE, 4 * _MEBIBYTE) + b"]}")
 
 
 def small_number(target: Target) -> list[Measure]:
-    """A number that is all zeros but its last digit."""
+    """A number that consists of zeros except for its last digit."""
     return _attack(target, b'{"instances": [0.' + b"0" * target.take(60 * _MEBIBYTE, 4 * _MEBIBYTE) + b"1]}")
 
 
 def rows_then_a_string(target: Target) -> list[Measure]:
-    """Numbers and a string behind them: the rows are read one by one."""
+    """Numbers followed by a string: the rows are read one by one."""
     return _attack(target, _instances(b"1", target.take(62 * _MEBIBYTE, _MEBIBYTE // 4)).replace(b"]}", b',"a"]}'))
 
 
@@ -131,12 +131,12 @@ def large_context(target: Target) -> list[Measure]:
 
 
 def numbers_then_no_json(target: Target) -> list[Measure]:
-    """What only the slowest parser reads: numbers, then a mistake."""
+    """Numbers, then a mistake: only the slowest parser reads this."""
     return _attack(target, _instances(b"1.5", target.take(62 * _MEBIBYTE, 4 * _MEBIBYTE)).replace(b"]}", b"x"))
 
 
 def largest_accepted(target: Target) -> list[Measure]:
-    """What must be answered 200: 100,000 rows of a number of usual length."""
+    """A request that must be answered 200: 100,000 rows of a number of usual length."""
     body = _instances(b"0.1234567", 100_000 * 10)
     with target.connect() as connection:
         connection.send(request(body))

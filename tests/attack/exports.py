@@ -1,4 +1,4 @@
-"""Versions as ctrpipe exports them, which together have every signature."""
+"""Versions exported by ctrpipe, which together have every signature."""
 
 import contextlib
 import functools

@@ -1,4 +1,4 @@
-"""What a client may do over gRPC."""
+"""Attacks over gRPC."""
 
 import concurrent.futures
 import contextlib
@@ -61,7 +61,7 @@ RELOAD = "/tensorflow.serving.ModelService/HandleReloadConfigRequest"
 
 
 def _many_strings() -> predict_pb2.PredictRequest:
-    """A request whose tensor has places for 262,143 strings, and none of them."""
+    """Returns a request whose tensor has the shape of 262,143 strings and contains none."""
     request = predict_pb2.PredictRequest()
     request.model_spec.name, request.model_spec.signature_name = NAME, "regress"
     tensor = request.inputs["inputs"]
@@ -71,7 +71,7 @@ def _many_strings() -> predict_pb2.PredictRequest:
 
 
 def string_fill(target: Target) -> list[Measure]:
-    """A tensor of 262,143 strings that gives one, of a megabyte, for all of them."""
+    """A tensor of 262,143 strings that contains one string of a megabyte for all of them."""
     if not target.server.grpc:
         return []
     request = _many_strings()
@@ -90,7 +90,7 @@ def string_fill(target: Target) -> list[Measure]:
 
 
 def unsent_messages(target: Target) -> list[Measure]:
-    """Calls that are opened, on one connection and on several, and whose message never comes."""
+    """Calls that are opened on one or several connections, and whose message never arrives."""
     if not target.server.grpc:
         return []
     request = get_model_status_pb2.GetModelStatusRequest()
@@ -131,7 +131,7 @@ def health_watchers(target: Target) -> list[Measure]:
 
 
 def _eight(target: Target, body: bytes, clients: int = 8, method: str = PREDICT) -> list[Measure]:
-    """Clients of another process send a body at once and again; bystanders ask over gRPC and over REST."""
+    """Clients in another process send a body repeatedly and at once; bystanders send requests over gRPC and REST."""
     address = target.server.grpc
     assert address
 
@@ -225,7 +225,7 @@ def many_filters(target: Target) -> list[Measure]:
 
 
 def padded_tags(target: Target) -> list[Measure]:
-    """60 kB of gzip: 20 million empty inputs, whose tags have two bytes in place of one; eight at once."""
+    """60 kB of gzip: 20 million empty inputs, whose tags have two bytes instead of one; eight at once."""
     if not target.server.grpc:
         return []
     body = b"\x92\x00\x00" * target.take(20_000_000, 3_000_000)
@@ -233,7 +233,7 @@ def padded_tags(target: Target) -> list[Measure]:
 
 
 def padded_lengths(target: Target) -> list[Measure]:
-    """60 kB of gzip: 20 million fields that no request has, whose lengths have two bytes in place of one."""
+    """60 kB of gzip: 20 million unknown fields, whose lengths have two bytes instead of one."""
     if not target.server.grpc:
         return []
     body = b"\x4a\x80\x00" * target.take(20_000_000, 3_000_000)
@@ -241,7 +241,7 @@ def padded_lengths(target: Target) -> list[Measure]:
 
 
 def long_names(target: Target) -> list[Measure]:
-    """260 kB of gzip: the name of a signature that has 60 MB; eight at once."""
+    """260 kB of gzip: a signature name of 60 MB; eight at once."""
     if not target.server.grpc:
         return []
     request = predict_pb2.PredictRequest()
@@ -273,7 +273,7 @@ def large_messages(target: Target) -> list[Measure]:
 
 
 def unfinished_messages(target: Target) -> list[Measure]:
-    """Forty messages of 60 MB that never end, to a server that may take a gigabyte."""
+    """Forty messages of 60 MB that never end, to a server with a limit of a gigabyte."""
     if not target.models or not target.long:  # tests/serving/test_grpc_arrivals.py has it small
         return []
     with target.another(f"--max_memory={1 << 30}") as small, ExitStack() as stack:
@@ -296,7 +296,7 @@ def unfinished_messages(target: Target) -> list[Measure]:
 
 
 def unread_calls(target: Target) -> list[Measure]:
-    """2,000 calls of 60 bytes, whose answers have a megabyte, on connections whose client reads nothing."""
+    """2,000 calls of 60 bytes with answers of a megabyte, on connections whose client reads nothing."""
     if not target.models:
         return []
     message = _many_strings().SerializeToString()
@@ -319,7 +319,7 @@ def unread_calls(target: Target) -> list[Measure]:
 
 
 def rapid_resets(target: Target) -> list[Measure]:
-    """One connection that opens calls and resets them, as fast as it can."""
+    """One connection that opens and resets calls as fast as it can."""
     if not target.server.grpc:
         return []
     address = target.server.grpc
@@ -351,7 +351,7 @@ def _floods() -> dict[str, tuple[bytes, bytes]]:
 
 
 def frame_floods(target: Target) -> list[Measure]:
-    """Frames of HTTP/2 that ask nothing, each kind from three connections as fast as they are taken."""
+    """HTTP/2 frames without a request, each kind from three connections as fast as the server reads them."""
     if not target.models or not target.long:  # tests/serving/test_memory.py has what bounds them
         return []
     with target.another(f"--max_memory={1 << 30}") as small:
@@ -384,7 +384,7 @@ def frame_floods(target: Target) -> list[Measure]:
 
 
 def endless_reloads(target: Target) -> list[Measure]:
-    """Nine reloads of a folder that is not there, and nine of one without versions; a right one after them."""
+    """Nine reloads of a missing folder and nine of a folder without versions, then a valid one."""
     if not target.models:
         return []
     base = str(target.models / NAME)
@@ -427,7 +427,7 @@ def many_examples(target: Target) -> list[Measure]:
 
 
 def names_of_metrics(target: Target) -> list[Measure]:
-    """2 kB of gzip: a reload that is refused and asks for the increase of a million metrics; eight at once."""
+    """2 kB of gzip: a refused reload that asks for the increase of a million metrics; eight at once."""
     if not target.models:
         return []
     reload = model_management_pb2.ReloadConfigRequest()
@@ -450,7 +450,7 @@ def _reload(target: Target, timeout: float, models: dict[str, str]) -> str:
 
 
 def grpc_shutdowns(target: Target) -> list[Measure]:
-    """Sends SIGTERM to twenty servers, each with a successor, while eight clients ask without a pause."""
+    """Sends SIGTERM to twenty servers, each with a successor, while eight clients send requests without a pause."""
     if not target.models or not target.long:  # tests/serving/test_grpc_shutdown.py has it small
         return []
     found: Counter[str] = Counter()

@@ -1,6 +1,6 @@
-"""Sends a body over gRPC again and again, from a process of its own: what it computes keeps no bystander.
+"""Sends a body over gRPC repeatedly, from its own process, so its work does not slow down a bystander.
 
-`python -m tests.attack.grpc_sender ADDRESS METHOD FILE SECONDS CLIENTS` prints how often which status came, as JSON.
+`python -m tests.attack.grpc_sender ADDRESS METHOD FILE SECONDS CLIENTS` prints the answers by status, as JSON.
 """
 
 import concurrent.futures

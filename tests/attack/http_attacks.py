@@ -1,4 +1,4 @@
-"""What a client may do with HTTP/1.1 itself: pipelines, trailers, lines that RFC 9112 forbids."""
+"""Attacks by HTTP/1.1 itself: pipelines, trailers, lines that RFC 9112 forbids."""
 
 import concurrent.futures
 import contextlib
@@ -31,7 +31,7 @@ def pipelined_client_gone(target: Target) -> list[Measure]:
 
 
 def pipelined_without_reading(target: Target) -> list[Measure]:
-    """The same from clients that stay and read nothing."""
+    """The same from clients that stay connected and read nothing."""
     with Bystander(target) as other, LoopWatch(target) as loop, contextlib.ExitStack() as stack:
         for _ in range(target.take(20, 5)):
             connection = stack.enter_context(target.connect())
@@ -42,7 +42,7 @@ def pipelined_without_reading(target: Target) -> list[Measure]:
 
 
 def pipelined_and_read(target: Target) -> list[Measure]:
-    """The same from a client that reads its answers at full speed: only turns let other clients in."""
+    """The same from a client that reads its answers at full speed: other clients are served only in turns."""
     requests = METADATA * (PIPELINED_BYTES // len(METADATA))
     with Bystander(target) as other, LoopWatch(target) as loop:
         for _ in range(target.take(20, 3)):
@@ -61,7 +61,7 @@ def _read_until_closed(client: socket.socket) -> None:
 
 
 def endless_trailer(target: Target) -> list[Measure]:
-    """A chunked body that is whole, and a trailer whose value does not end."""
+    """A complete chunked body, and a trailer whose value does not end."""
     return _endless(target, _CHUNKED + _CHUNK + b"0\r\nX-Endless: ")
 
 
@@ -77,7 +77,7 @@ def many_headers(target: Target) -> list[Measure]:
 
 
 def headers_without_values(target: Target) -> list[Measure]:
-    """Eight clients that send 8,000 names of headers in 51 kB, again and again."""
+    """Eight clients that repeatedly send 8,000 header names in 51 kB."""
     names = b"".join(b"%x:\r\n" % number for number in range(8000))
     end = time.monotonic() + target.take(10, 1)
     answers: list[list[int]] = []
@@ -98,7 +98,7 @@ def endless_chunk_extension(target: Target) -> list[Measure]:
 
 
 def folded_header(target: Target) -> list[Measure]:
-    """A header whose value goes on in line after line."""
+    """A header whose value continues over many lines."""
     return _endless(target, b"POST / HTTP/1.1\r\nHost: a\r\nX-Folded: ", (b"a" * 98 + b"\r\n ") * 640)
 
 
@@ -122,7 +122,7 @@ def _refused_after(connection: Connection, sent: int) -> int:
 
 
 def tiny_chunks(target: Target) -> list[Measure]:
-    """A body that comes in chunks of one byte."""
+    """A body in chunks of one byte."""
     sent = 0
     end = time.monotonic() + target.take(15, 3)
     with Bystander(target) as other, target.connect() as connection, contextlib.suppress(OSError):
@@ -142,7 +142,7 @@ def trailer_is_no_header(target: Target) -> list[Measure]:
 
 
 def large_trailers(target: Target) -> list[Measure]:
-    """70 KB of trailers are refused as 70 KB of headers are."""
+    """70 KB of trailers are refused, like 70 KB of headers."""
     answer = statuses(target, _CHUNKED + _CHUNK + b"0\r\n" + (b"X: " + b"a" * 1000 + b"\r\n") * 70 + b"\r\n")
     return [Measure("answers other than 431", answer != [431], 0)]
 
@@ -161,7 +161,7 @@ def slow_trailers(target: Target) -> list[Measure]:
 
 
 def request_lines(target: Target) -> list[Measure]:
-    """What RFC 9112 says of versions, Host, framing and 100 Continue."""
+    """The rules of RFC 9112 for versions, Host, framing and 100 Continue."""
     line, length = f"POST {MODEL}:predict HTTP/1.1\r\n", f"Connection: close\r\nContent-Length: {len(_BODY)}\r\n"
     body = "\r\n" + _BODY.decode()
     chunked = f"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n{_CHUNK.decode()}0\r\n\r\n"
@@ -209,7 +209,7 @@ def half_closed(target: Target) -> list[Measure]:
 
 
 def error_bodies(target: Target) -> list[Measure]:
-    """Errors that echo what is no UTF-8 are 4xx and JSON around those bytes, or a page of HTML without them."""
+    """Errors that echo invalid UTF-8 are 4xx with JSON around those bytes, or an HTML page without them."""
     requests = [
         b"GET /v1/\xff\xfe HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
         _post(b'{"instances": ["\xff\xfe"]}'),
@@ -237,7 +237,7 @@ def _post(body: bytes, method: bytes = b"predict") -> bytes:
 
 
 def exchange(target: Target, data: bytes, half_close: bool = False, seconds: float = 2.0) -> bytes:
-    """Sends, and returns all that comes back until the server closes or says nothing more for so long."""
+    """Sends data, and returns the answer until the server closes or is silent for `seconds`."""
     with socket.create_connection(target.rest, seconds) as connection:
         parts = []
         with contextlib.suppress(OSError):
@@ -250,7 +250,7 @@ def exchange(target: Target, data: bytes, half_close: bool = False, seconds: flo
 
 
 def statuses(target: Target, data: bytes, half_close: bool = False) -> list[int]:
-    """Returns the status codes of what comes back."""
+    """Sends data, and returns the status codes of the answers."""
     return [int(part[:3]) for part in exchange(target, data, half_close).split(b"HTTP/1.1 ")[1:]]
 
 

@@ -1,4 +1,4 @@
-"""Many clients at once: slow ones, steady ones, ones that vanish."""
+"""Many clients at once: slow, steady and vanishing ones."""
 
 import concurrent.futures
 import contextlib
@@ -24,7 +24,7 @@ def many_slow_clients(target: Target) -> list[Measure]:
 
 
 def steady_clients(target: Target) -> list[Measure]:
-    """200 clients that ask for 60 s, each over new connections: all are answered rightly."""
+    """200 clients that send requests for 60 s, each over new connections: all answers are correct."""
     end = time.monotonic() + target.take(60, 1)
 
     def ask(_: int) -> tuple[int, int]:
@@ -65,7 +65,7 @@ def aborted_connections(target: Target) -> list[Measure]:
 
 
 def idle_connections(target: Target) -> list[Measure]:
-    """2,000 connections over each protocol that ask nothing, to a server that may have 512 files."""
+    """2,000 idle connections over each protocol, to a server with a limit of 512 files."""
     if not target.models:
         return []
     with target.another(files=512) as small, contextlib.ExitStack() as stack, Bystander(small) as other:
@@ -80,7 +80,7 @@ def idle_connections(target: Target) -> list[Measure]:
 
 
 def unread_ends(target: Target) -> list[Measure]:
-    """180 clients that read nothing of one to sixty answers of 60 KB, and stay: some leave few bytes to the server."""
+    """180 clients that stay and do not read one to sixty answers of 60 KB: some leave few bytes to the server."""
     if not target.long:  # they have 50 s
         return []
     row = {"f": 1.0, "i": 1, "l": 1, "s": "a" * 25_000, "b": True, "m": [1.0, 2.0]}
@@ -103,7 +103,7 @@ def unread_ends(target: Target) -> list[Measure]:
 
 
 def concurrent_calls(target: Target) -> list[Measure]:
-    """1,000 calls at the same time: all are answered rightly."""
+    """1,000 concurrent calls: all answers are correct."""
 
     def ask(_: int) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""What a client may do to the page of the metrics."""
+"""Attacks on the page of metrics."""
 
 import re
 import time
@@ -19,7 +19,7 @@ _GOOD = re.compile(rf':request_count{{model_name="{NAME}",status="OK"}} (\d+)')
 
 
 def invented_models(target: Target) -> list[Measure]:
-    """1,000 names of models that there are not, long ones and strange ones too, over REST and gRPC."""
+    """1,000 names of unknown models, long and strange ones too, over REST and gRPC."""
     _ask_for(target, ["invented"])
     ask_good(target.rest)
     before = _page(target)
@@ -63,7 +63,7 @@ def _get(connection: Connection, path: str) -> tuple[int, str]:
 
 
 def _page(target: Target) -> str | None:
-    """Returns the metrics; None where the server does not show them there."""
+    """Returns the page of metrics; None if the server does not have it."""
     with target.connect() as connection:
         status, page = _get(connection, METRICS_PATH)
     return page if status == 200 else None

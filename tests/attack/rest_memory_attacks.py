@@ -1,4 +1,4 @@
-"""Bodies that are small by themselves, or never whole, and many at once: what they take of the process together."""
+"""Many bodies at once that are small alone or never complete: the memory that they take together."""
 
 import concurrent.futures
 import contextlib
@@ -20,7 +20,7 @@ _SECONDS = 60.0
 
 
 def _attacked(target: Target, attack: Callable[[Target], None]) -> list[Measure]:
-    """Measures the memory of a server with a limit, and how long another client waits."""
+    """Measures the memory of a server with a limit, and the waiting time of another client."""
     if not target.models:
         return []
     with target.another(f"--max_memory={MAX_MEMORY}") as limited:
@@ -36,7 +36,7 @@ def _attacked(target: Target, attack: Callable[[Target], None]) -> list[Measure]
 
 
 def unfinished_bodies(target: Target) -> list[Measure]:
-    """20 to 90 clients that send 60 MiB but for the last byte, and stay."""
+    """20 to 90 clients that send 60 MiB except for the last byte, and stay connected."""
     head = f"POST {MODEL}:predict HTTP/1.1\r\nHost: a\r\nContent-Length: {_BODY}\r\n\r\n".encode()
 
     def attack(limited: Target) -> None:
@@ -87,7 +87,7 @@ def packed_white_space(target: Target) -> list[Measure]:
 
 
 def broken_base64(target: Target) -> list[Measure]:
-    """Eight clients, each with 5 MB of base64 whose last character is none, in 5 kB of gzip, several times."""
+    """Eight clients, each with 5 MB of base64 whose last character is invalid, in 5 kB of gzip, several times."""
     text = (
         b'{"signature_name": "regress", "instances": [{"b64": "' + b"A" * target.take(5_000_000, 1_000_000) + b'!"}]}'
     )
@@ -115,7 +115,7 @@ def repeated_names(target: Target) -> list[Measure]:
 
 
 def unread_answers(target: Target) -> list[Measure]:
-    """400 clients that have 6 MB echoed, asked for by 6 kB of gzip, and read nothing."""
+    """400 clients whose 6 kB of gzip ask for an echo of 6 MB, which they do not read."""
     row = {"f": 1.0, "i": 1, "l": 1, "s": "a" * 6_000_000, "b": True, "m": [1.0, 2.0]}
     body = gzip.compress(json.dumps({"signature_name": "mixed", "instances": [row]}).encode())
     data = request(body, headers=("Content-Encoding: gzip",))

@@ -44,7 +44,7 @@ def reload_from_network(target: Target) -> list[Measure]:
 
 
 def reload_outside_the_roots(target: Target) -> list[Measure]:
-    """The same where a flag allows it: folders outside of the allowed ones, by `..` and by a link too."""
+    """The same with the flag that allows it: folders outside the allowed ones, also by `..` and by a link."""
     if not target.models or not target.long:
         return []
     base = target.models / NAME
@@ -63,7 +63,7 @@ def reload_outside_the_roots(target: Target) -> list[Measure]:
 
 
 def reload_on_loopback(target: Target) -> list[Measure]:
-    """What is not refused: a reload on a port of this machine, of a folder anywhere."""
+    """A reload that is not refused: of any folder, on a port of this machine."""
     if not target.models:
         return []
     base = target.models / NAME
@@ -75,7 +75,7 @@ def reload_on_loopback(target: Target) -> list[Measure]:
 
 
 def _reload(target: Target, **models: str) -> str:
-    """Asks for these models by name and folder; returns the status code."""
+    """Reloads these models, given by name and folder; returns the status code."""
     reload = model_management_pb2.ReloadConfigRequest()
     reload.config.model_config_list.SetInParent()
     for name, path in models.items():
@@ -93,7 +93,7 @@ def _code(call: Callable[[], object]) -> str:
 
 
 def spoiled_batches(target: Target) -> list[Measure]:
-    """--enable_batching, and a client whose requests do not fit: ids that there are not, other shapes and types."""
+    """--enable_batching, and a client whose requests do not fit: unknown ids, other shapes and types."""
     if not target.models:
         return []
     parameters = target.models / "batching.config"
@@ -114,7 +114,7 @@ def spoiled_batches(target: Target) -> list[Measure]:
 
 
 def _spoil(target: Target, end: float, number: int) -> int:
-    """Sends what is wrong until the end; returns how much of it was refused."""
+    """Sends invalid requests until the end; returns the number of refused ones."""
     ids = ([[1000 + number]], [[-1]], [[2**31 - 1]], [[1, 2]], [[[1]]], [["a"]], [[1], [-1]])
     bodies = [{"signature_name": "serving_packed", "inputs": {"ids": value}} for value in ids]
     bodies += [{"inputs": {"x": value}} for value in ([[1.0]], ["a"], [[1.0, 2.0], [1.0]])]
@@ -131,7 +131,7 @@ def _spoil(target: Target, end: float, number: int) -> int:
 
 
 def _ask_batched(target: Target, end: float) -> tuple[int, int]:
-    """Sends right requests until the end; returns how many were answered rightly, and how many were not."""
+    """Sends valid requests until the end; returns the numbers of correct and of other answers."""
     right = wrong = 0
     bodies = [
         ({"signature_name": "serving_packed", "inputs": {"ids": [[3], [99]]}}, {"outputs": [3.0, 99.0]}),
@@ -148,7 +148,7 @@ def _ask_batched(target: Target, end: float) -> tuple[int, int]:
 
 
 def past_the_deadline(target: Target) -> list[Measure]:
-    """A graph that computes for minutes and a body that is read for longer than the deadline, 2 s; REST and gRPC."""
+    """A graph that computes for minutes, and a body whose parsing exceeds the deadline of 2 s; REST and gRPC."""
     if not target.models:
         return []
     with target.another("--rest_api_timeout_in_ms=2000") as hasty:
@@ -162,7 +162,7 @@ def past_the_deadline(target: Target) -> list[Measure]:
 
 
 def past_the_default_deadline(target: Target) -> list[Measure]:
-    """The same graph with the deadline that a server has by default, 30 s."""
+    """The same graph with the default deadline, 30 s."""
     return _past_deadline(target, 30.0, "a graph", _slow_request()) if target.long else []
 
 
@@ -205,7 +205,7 @@ def _past_grpc_deadline(target: Target, deadline: float) -> list[Measure]:
 
 
 def sigterm(target: Target) -> list[Measure]:
-    """SIGTERM while three long requests are under way: all are answered, and the server ends in its grace time."""
+    """SIGTERM during three long requests: all are answered, and the server ends within its grace period."""
     if not target.models or not target.long:  # tests/serving/test_serve.py has it small
         return []
     with concurrent.futures.ThreadPoolExecutor() as pool:
@@ -232,7 +232,7 @@ def _ask_slow(target: Target, seconds: float) -> int:
 
 
 def swaps_under_load(target: Target) -> list[Measure]:
-    """Versions that take over from one another while clients ask without a pause: no request fails."""
+    """Versions that replace one another while clients send requests without a pause: no request fails."""
     if not target.models or not target.long:  # tests/serving/test_hot_swap.py has it small
         return []
     from tests.fuzz.servable import record_warmup, save

@@ -1,6 +1,6 @@
-"""Each signature, over both protocols, asked for what is dear: empty and long texts, sent, filled and compressed.
+"""Expensive requests to each signature, over both protocols: empty and long texts, sent, filled and compressed.
 
-Eight clients ask at once. A bystander's slowest hundredth and the server's memory are bounds of all of them together.
+Eight clients send requests at once. The bounds apply to a bystander's p99 latency and to the server's memory.
 """
 
 import concurrent.futures
@@ -80,7 +80,7 @@ def cells(model: str, signatures: list[str]) -> list[Cell]:
 
 
 def cells_in_turns(model: str, signatures: list[str]) -> list[Cell]:
-    """Returns each signature's cells that its graph makes dear, and some of those that only a body makes dear.
+    """Returns each signature's cells with expensive graphs, and some of those with expensive bodies.
 
     `every_method` asks all of one model. All of three exports, 522, take ten minutes and more: here each signature is
     asked for filled texts and for long ones, plain and as gzip in turns, and every third for empty ones that are sent.
@@ -149,9 +149,9 @@ class Asker(contextlib.AbstractContextManager["Asker"]):
         return self._definitions[model]
 
     def prepared(self, cell: Cell) -> Callable[[], Counter[str]]:
-        """Returns a function that asks as one client, and returns how often it was answered with which status.
+        """Returns a function that sends requests as one client, and returns the number of answers by status.
 
-        The requests are made here: what an attacker computes would keep a bystander of this process.
+        The requests are made here, because an attacker's work would slow down a bystander in this process.
         """
         times = 1 if cell.large else 3 if self._short else 30
         send = self._rest(cell) if cell.rest else self._rpc(cell)
@@ -240,7 +240,7 @@ class Asker(contextlib.AbstractContextManager["Asker"]):
 
 
 def _groups(table: list[Cell]) -> list[list[Cell]]:
-    """Returns the cells that are asked at once: those that differ in their protocol alone."""
+    """Returns the groups of cells that are measured at once: those that differ in their protocol only."""
     groups: dict[Cell, list[Cell]] = {}
     for cell in table:
         groups.setdefault(dataclasses.replace(cell, rest=True), []).append(cell)
@@ -248,7 +248,7 @@ def _groups(table: list[Cell]) -> list[list[Cell]]:
 
 
 def _asked(target: Target, table: list[Cell], asker: Asker, quiet: list[float]) -> list[Measure]:
-    """Lets eight clients ask at once, half of them over each protocol, while a bystander asks too."""
+    """Runs eight clients at once, half of them over each protocol, beside a bystander."""
     statuses: Counter[str] = Counter()
     waited: list[float] = []
     slowest, slowest_cell, most, most_cell = 0.0, "", 0, ""
@@ -280,7 +280,7 @@ def _asked(target: Target, table: list[Cell], asker: Asker, quiet: list[float]) 
 
 
 def _quiet(target: Target) -> list[float]:
-    """Returns how long a client waits while nobody else asks."""
+    """Returns the latency of a client without other clients."""
     with Bystander(target) as alone:
         time.sleep(target.take(4, 1))
     return alone.seconds
@@ -340,7 +340,7 @@ def _eight_bodies(target: Target, model: str, body: dict[str, Any], packed: bool
 
 
 def long_texts(target: Target) -> list[Measure]:
-    """8 kB of text to a model that splits it into tokens in its graph: a word, punctuation, and many words."""
+    """8 kB of text to a model that tokenises in its graph: a word, punctuation, and many words."""
     if not target.models or not target.long:
         return []
     found = []

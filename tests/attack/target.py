@@ -1,4 +1,4 @@
-"""The server under attack, and what is measured of it."""
+"""The server under attack, and its measurements."""
 
 import contextlib
 import dataclasses
@@ -38,7 +38,7 @@ _NEVER_IDLE_SECONDS = 120.0
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
-    """One figure of an attack, and the most that it may be."""
+    """One figure of an attack, and its bound."""
 
     what: str
     value: float
@@ -76,7 +76,7 @@ class Target:
         return Connection(self.rest)
 
     def take(self, long: float, short: float) -> int:
-        """Returns the size of an attack."""
+        """Returns the size of an attack: `long` or `short`."""
         return int(long if self.long else short)
 
     @contextlib.contextmanager
@@ -105,7 +105,7 @@ Attack = Callable[[Target], list[Measure]]
 
 
 class Bystander:
-    """Another client, which asks right requests from entering to leaving, each over a connection of its own.
+    """Another client, which sends valid requests during the block, each over a new connection.
 
     Attributes:
         seconds: Of each of its answers.
@@ -142,7 +142,7 @@ class Bystander:
             raise self._fault
 
     def measures(self) -> list[Measure]:
-        """Returns how long it waited: in the middle, and at most; the bounds leave room for a busy machine."""
+        """Returns its median and maximum latency; the bounds leave room for a busy machine."""
         return [
             Measure("another client's median answer", 1e3 * statistics.median(self.seconds), 100, "ms"),
             Measure("another client's slowest answer", 1e3 * max(self.seconds), 1000, "ms"),
@@ -150,7 +150,7 @@ class Bystander:
 
 
 class GrpcBystander:
-    """A client over gRPC, which asks right requests from entering to leaving, over one connection.
+    """A client over gRPC, which sends valid requests during the block, over one connection.
 
     Attributes:
         seconds: Of each of its calls.
@@ -192,7 +192,7 @@ class GrpcBystander:
 
 
 def p99(seconds: Sequence[float]) -> float:
-    """Returns what 99 of 100 answers took at most; 0 of none."""
+    """Returns the 99th percentile of the seconds; 0 without any."""
     return sorted(seconds)[len(seconds) * 99 // 100] if seconds else 0.0
 
 
@@ -206,7 +206,7 @@ def patience(quiet: Sequence[float], target: Target, least: float = LEAST_QUIET_
 
 
 class LoopWatch:
-    """Measures for how long the server's event loop looks at nothing else, from entering to leaving.
+    """Measures the longest time for which the server's event loop is occupied, during the block.
 
     Another client asks for metadata, which the loop's own thread answers. What that thread computes between a request
     and its answer is what the client waited for. It is the thread's own processor time, so that whatever else the
@@ -262,7 +262,7 @@ class LoopWatch:
                 break
 
     def measures(self) -> list[Measure]:
-        """Returns the longest time that the loop did not look at other clients."""
+        """Returns the longest time for which the loop served no other client."""
         if not self._target.server.process:
             return []
         if len(self._holds) <= _OUTLIERS:
@@ -284,12 +284,12 @@ def _thread_times(process: psutil.Process) -> dict[str, float]:
 
 
 def _thread_time(process: psutil.Process, thread: str) -> float:
-    """Returns the processor seconds that a thread has taken."""
+    """Returns a thread's CPU seconds."""
     return int(pathlib.Path(f"/proc/{process.pid}/task/{thread}/schedstat").read_text().split()[0]) / 1e9
 
 
 def until_idle(target: Target, percent: float = 60.0) -> None:
-    """Waits until the server computes nothing more; its answer is not the end of its work.
+    """Waits until the server is idle; its work may continue after its answer.
 
     Args:
         target: Whose server is watched; one that is not ours is not.
@@ -306,7 +306,7 @@ def until_idle(target: Target, percent: float = 60.0) -> None:
 
 @dataclasses.dataclass
 class Cost:
-    """What a block took of the server; bytes only where it is a process of this machine."""
+    """The cost of a block to the server; bytes only if the server is a process of this machine."""
 
     seconds: float = 0.0
     peak_bytes: int | None = None
@@ -314,7 +314,7 @@ class Cost:
 
 @contextlib.contextmanager
 def costs(target: Target) -> Iterator[Cost]:
-    """Measures a block: its time, and by how much the server's memory rose at most."""
+    """Measures a block: its time, and the largest increase of the server's memory."""
     process = target.server.process
     before = _reset_peak(process) if process else 0
     cost, began = Cost(), time.perf_counter()

@@ -266,6 +266,13 @@ def test_memory_and_time_are_told_by_the_stage_that_was_announced_last(monkeypat
     assert sum(each.cpu_seconds for each in usage.stages.values()) == pytest.approx(usage.cpu_seconds)
 
 
+def test_a_stage_that_is_announced_before_the_first_look_is_told(monkeypatch):
+    monkeypatch.setattr(measured, "INTERVAL", 0.3)
+    say = "import sys, time\nprint('[   0.1s] Trainer ...', file=sys.stderr, flush=True)\ntime.sleep(0.7)"
+    _, usage = measured.run_plain("test", [sys.executable, "-S", "-c", say])
+    assert "Trainer" in usage.stages
+
+
 def test_a_baseline_is_a_stage_of_its_own():
     text = "[   1.0s] Trainer ...\n[   4.0s] Trainer.baseline ...\n[   9.0s] AtomicPusher ...\n"
     found = columns.stages(text, 10.0)

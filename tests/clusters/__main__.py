@@ -1,8 +1,8 @@
-"""`python -m tests.clusters`: a run and a scoring of millions of rows on clusters, against this machine alone.
+"""`python -m tests.clusters`: a run and a scoring of millions of rows on clusters, compared with this machine alone.
 
     python -m tests.clusters [--engine flink] [--rows 5000000] [--workers 1,2] [--slots 1] [--lose]
 
-Every side makes the same packed rows, vocabularies, metrics and scores, or the command says which differ (exit code 1).
+All sides must give the same packed rows, vocabularies, metrics and scores; a difference is named (exit code 1).
 With --lose another cluster, as large as the last one, loses a worker while it reads and while it scores, and gets
 another 5 s later. `make flink` or `make spark` first. What Flink calls a task manager is a worker here.
 """
@@ -50,7 +50,7 @@ ANOTHER_COMES = 5.0  # seconds after a worker was lost
 
 @dataclasses.dataclass
 class Side:
-    """What one way of computing took and made.
+    """The times and results of one way of computing.
 
     Attributes:
         name: "here", or what the cluster is.
@@ -81,7 +81,7 @@ def ctrpipe(*arguments: object) -> float:
 
 @contextlib.contextmanager
 def losing(cluster: Cluster) -> Iterator[list[str]]:
-    """Ends a worker once, when a job has been at work for some seconds, and starts another; the list has its name."""
+    """Ends a worker once a job has worked for some seconds, and starts another; yields a list with its name."""
     lost: list[str] = []
     over = threading.Event()
 
@@ -130,7 +130,7 @@ def compute(
 
 
 def differences(sides: Sequence[Side], folder: pathlib.Path) -> list[str]:
-    """Returns one line for everything that a side made otherwise than the first one."""
+    """Returns a line for each result of a side that differs from the first side's."""
     first, *others = sides
     expected = scores(folder / first.name / "scores")
     lines = []

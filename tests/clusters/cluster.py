@@ -1,4 +1,4 @@
-"""What a cluster of this machine has, of whatever engine: its programs, Beam's job server and Beam's worker pool."""
+"""A cluster on this machine, of any engine: its programs, Beam's job server and Beam's worker pool."""
 
 import abc
 import json
@@ -77,7 +77,7 @@ class Cluster(abc.ABC):
 
     @abc.abstractmethod
     def start_manager(self) -> None:
-        """Starts the program that shares out the work."""
+        """Starts the program that distributes the work."""
 
     @abc.abstractmethod
     def start_worker(self, number: int) -> None:
@@ -89,7 +89,7 @@ class Cluster(abc.ABC):
 
     @abc.abstractmethod
     def slots(self) -> int:
-        """Returns how many slots the manager knows."""
+        """Returns the number of slots that the manager knows."""
 
     @abc.abstractmethod
     def ended_jobs(self) -> list[str]:
@@ -97,10 +97,10 @@ class Cluster(abc.ABC):
 
     @abc.abstractmethod
     def is_working(self) -> bool:
-        """Returns whether a job has been at work for some seconds."""
+        """Returns whether a job has worked for some seconds."""
 
     def kill(self, name: str) -> None:
-        """Ends a process, and those that it started, as a machine's loss does."""
+        """Ends a process and its children, like the loss of a machine."""
         process = self.processes.pop(name)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -148,7 +148,7 @@ class Cluster(abc.ABC):
 
 
 def answer_of(port: int, path: str) -> Any:
-    """Returns what a program of this machine answers as JSON; {} while it starts and has no answer, or another."""
+    """Returns the JSON answer of a program on this machine; {} while it starts and gives none or another answer."""
     try:
         with urllib.request.urlopen(f"http://localhost:{port}/{path}", timeout=10) as answer:
             return json.load(answer)

@@ -1,4 +1,4 @@
-"""The engines that a cluster of this machine can be of."""
+"""The engines of clusters on this machine."""
 
 from tests.clusters.cluster import Cluster
 from tests.clusters.flink import FlinkCluster

@@ -1,4 +1,4 @@
-"""What a run or a scoring made, in a form in which two can be compared although their rows stand in any order."""
+"""The results of a run or a scoring, in a form that can be compared regardless of the order of the rows."""
 
 import hashlib
 import json

@@ -133,7 +133,7 @@ def test_a_reader_that_misbehaves_is_one_line(tmp_path, package, body, message):
 def test_a_reader_that_is_no_format_is_said(tmp_path, package):
     package("readers", "h", "my_hooks_h", "read", "def read(*_):\n    return []\n")
     config = load_config(joined(SMALL, {"data": {"format": "h", "header": False}}))
-    with pytest.raises(InputError, match="the reader h is <function .*, no subclass of Format; see docs/hooks.md"):
+    with pytest.raises(InputError, match="the reader h is <function .*, not a subclass of Format; see docs/hooks.md"):
         list(LogReader(config.log_spec).read(str(tmp_path / "log.ltsv")))
 
 
@@ -181,7 +181,7 @@ def test_the_store_of_the_page_is_read_listed_and_written_to_by_its_urls(tmp_pat
         InputError, match="store team .my_hooks_team:team. failed .FileNotFoundError: .* no folder none"
     ):
         stores.read_bytes("team://none/x.csv")
-    with pytest.raises(InputError, match="teem:// is no store that is known; use s3://, .*, file://, .*team://"):
+    with pytest.raises(InputError, match="teem:// is not a known store; use s3://, .*, file://, .*team://"):
         stores.check_scheme("teem://ads/x.csv")
 
 
@@ -217,9 +217,9 @@ RETURNS = "def hook(*_):\n    return "
 @pytest.mark.parametrize(
     ("kind", "code", "message"),
     [
-        ("metrics", f"{RETURNS}'high'\n", "the metric h returned str, no finite number; return a float, or None"),
-        ("metrics", f"{RETURNS}float('nan')\n", "the metric h returned nan, no finite number"),
-        ("metrics", f"{RETURNS}_[0].labels / 0\n", "the metric h returned ndarray, no finite number"),
+        ("metrics", f"{RETURNS}'high'\n", "the metric h returned str, not a finite number; return a float, or None"),
+        ("metrics", f"{RETURNS}float('nan')\n", "the metric h returned nan, not a finite number"),
+        ("metrics", f"{RETURNS}_[0].labels / 0\n", "the metric h returned ndarray, not a finite number"),
         ("metrics", "def hook(rows):\n    rows.labels[0] = 2\n", "failed .ValueError: assignment destination is read"),
         ("metrics", "def hook(rows):\n    rows.metrics['auc'] = 1\n", "failed .TypeError: .*item assignment"),
         ("metrics", f"{RETURNS}1 / 0\n", "the metric h .my_hooks_h:hook. failed .ZeroDivisionError: division by zero"),
@@ -237,7 +237,7 @@ RETURNS = "def hook(*_):\n    return "
             "import numpy\ndef hook(x):\n    return numpy.nan_to_num(x)\n",
             "the transform h .* failed .NotImpl",
         ),
-        ("stores", f"{RETURNS}'/mnt'\n", "the store h returned str, no file system; return one of pyarrow.fs"),
+        ("stores", f"{RETURNS}'/mnt'\n", "the store h returned str, not a file system; return one of pyarrow.fs"),
         ("stores", f"{RETURNS}1 / 0\n", "the store h .my_hooks_h:hook. failed .ZeroDivisionError"),
         ("metrics", f"import sys\n{RETURNS}sys.exit(0)\n", "the metric h .my_hooks_h:hook. failed .SystemExit: 0.; c"),
         ("gates", "hook = 5\n", "the gate h .my_hooks_h:hook. is of type int, which cannot be called; name a function"),
@@ -433,7 +433,7 @@ def test_a_hook_that_fails_is_one_line_and_the_others_are_called(package, run):
         ("import nothing_of_that_name\n", "the report section s .my_hooks_s:section. failed .ModuleNotFoundError"),
         ("section = None\ndef other(): 1 / 0\nother()\n", "failed .ZeroDivisionError: division by zero"),
         ("def part(run): return ''\n", "failed .AttributeError: .*section"),
-        ("def section(run): return 5\n", "the report section s returned int, no text; return HTML as a str"),
+        ("def section(run): return 5\n", "the report section s returned int, not a text; return HTML as a str"),
         ("def section(run, more): return ''\n", "failed .TypeError"),
     ],
 )

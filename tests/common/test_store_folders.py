@@ -82,7 +82,7 @@ def test_a_file_that_differs_from_the_manifest_is_noticed_and_the_copy_stays(s3,
         stores.delete(f"{url}/new")
     else:
         stores.write_bytes(f"{url}/new", b"1234!")
-    with pytest.raises(StoreError, match="manifest beside it"):
+    with pytest.raises(StoreError, match="manifest"):
         download(url, copy)
     assert contents(copy) == before
 
@@ -110,7 +110,7 @@ def test_a_manifest_that_names_files_elsewhere_is_refused(s3, tmp_path):
 def test_the_second_writer_is_told_of_the_first(store):
     url = f"{store.url}/runs/a"
     with one_writer(url):
-        with pytest.raises(StoreError, match=r"another process writes here \(.*\); let one finish"):
+        with pytest.raises(StoreError, match=r"another process writes here \(.*\); wait until it"):
             with one_writer(url):
                 pass
         with one_writer(f"{store.url}/runs/b"):
@@ -234,7 +234,7 @@ def test_an_output_that_fails_writes_nothing_and_keeps_what_it_has_on_this_machi
 
 def test_files_of_others_are_neither_mixed_nor_removed(s3):
     stores.write_bytes(f"{s3.url}/joined/log/part-7.parquet", b"theirs")
-    with pytest.raises(StoreError, match=r"joined: holds files that were not .*, as log/part-7.parquet; choose"):
+    with pytest.raises(StoreError, match=r"joined: contains files that were .*, such as log/part-7.parquet; choose"):
         with written_output(f"{s3.url}/joined"):
             pytest.fail("it began")
     assert names_at(f"{s3.url}/joined") == ["log/part-7.parquet"]

@@ -88,3 +88,16 @@ def test_a_first_column_that_leaves_no_room_makes_blocks():
     terminal = rich.console.Console(file=io.StringIO(), width=40)
     print_table(terminal, table)
     assert "  a  " in terminal.file.getvalue() and "│" not in terminal.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_each_of_several_tables_repeats_all_columns_that_name_a_row():
+    table = rich.table.Table("slice", "model", *(f"metric {number}" for number in range(9)))
+    for part in ("ALL", "C9 = 1"):
+        table.add_row(part, "lr", *["0.1234"] * 9)
+        table.add_row("", "fm", *["0.2345"] * 9)
+    terminal = rich.console.Console(file=io.StringIO(), width=60, highlight=False)
+    print_table(terminal, table, keys=2)
+    lines = terminal.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    headers = [line.strip("┃").split("┃") for line in lines if line.startswith("┃")]
+    assert len(headers) > 1 and all([cell.strip() for cell in header[:2]] == ["slice", "model"] for header in headers)
+    assert sum(line.startswith("│        │ fm") for line in lines) == 2 * len(headers)

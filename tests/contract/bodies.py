@@ -1,4 +1,4 @@
-"""Random request bodies for the contract's model: right ones, ones with a mistake in a value, and damaged ones."""
+"""Random request bodies for the contract's model: valid, with a mistake in a value, and damaged."""
 
 import json
 import random
@@ -83,7 +83,7 @@ _BYTES = b'[]{}:,"\\ \n\x00\x01\xff\xc3\xef\xbb\xbf019.eE+-NIntfu'
 
 
 class Bodies:
-    """An endless row of bodies.
+    """An endless sequence of bodies.
 
     Args:
         seed: The same seed gives the same bodies.
@@ -93,7 +93,7 @@ class Bodies:
         self._chance = random.Random(seed)
 
     def next(self) -> tuple[str, bytes]:
-        """Returns a method and a body for it."""
+        """Returns the next method and a body for it."""
         is_predict = self._chance.random() < 0.8
         method = "predict" if is_predict else self._chance.choice(("classify", "regress"))
         body = (self._predict() if is_predict else self._examples(method)).encode("utf-8", "surrogatepass")

@@ -1,4 +1,4 @@
-"""`python -m tests.contract.fuzz --against HOST:PORT`: two servers asked the same, answers compared byte by byte.
+"""`python -m tests.contract.fuzz --against HOST:PORT`: compares the answers of two servers byte by byte.
 
 The other server, say tensorflow_model_server, serves the folder of `python -m tests.contract.models FOLDER`.
 """
@@ -42,7 +42,7 @@ class Answer(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A body that two servers answer in two ways."""
+    """A body with different answers of two servers."""
 
     method: str
     sent: bytes
@@ -57,7 +57,7 @@ class Difference(NamedTuple):
 
 
 def is_same(sent: bytes, ours: Answer, theirs: Answer) -> bool:
-    """Returns whether two answers to a body say the same, as far as TF Serving's answer is one of its own making."""
+    """Returns whether two answers to a body are equal, except where TF Serving's answer is arbitrary."""
     if ours == theirs:
         return True
     several = any(b'"%b"' % name.encode() in sent for name in _SEVERAL_INPUTS)
@@ -69,7 +69,7 @@ def is_same(sent: bytes, ours: Answer, theirs: Answer) -> bool:
 
 
 def differences(ours: str, theirs: str, bodies: Bodies, count: int) -> Iterator[Difference]:
-    """Sends bodies to two servers; yields what they answer in two ways.
+    """Sends bodies to two servers; yields the differences.
 
     Args:
         ours: The URL of a server.

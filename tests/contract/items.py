@@ -1,4 +1,4 @@
-"""The items of docs/contract.md. A test says in its name which of them it is about."""
+"""The items of docs/contract.md. The name of a test contains the items that it tests."""
 
 import pathlib
 import re

@@ -1,4 +1,4 @@
-"""Tiny models, one signature for each thing that the contract says something about.
+"""Tiny models, with one signature for each subject of the contract.
 
 `python -m tests.contract.models FOLDER` writes them for a server that the tests do not start, and prints its flags.
 """
@@ -28,7 +28,7 @@ def spec(dtype, name, *shape):
 
 
 class Small(tf.Module):
-    """Attributes without an underscore are the signatures."""
+    """A model whose attributes without an underscore are its signatures."""
 
     @tf.function(input_signature=[spec(tf.float32, "x")])
     def half_plus_two(self, x):
@@ -92,7 +92,7 @@ class Small(tf.Module):
 
     @tf.function(input_signature=[spec(tf.float32, "seconds")])
     def slow(self, seconds):
-        """Takes as many seconds as the first row says, and none of the processor's, which other tests need."""
+        """Sleeps for the seconds of the first row, without using a processor, which other tests need."""
         one = tf.data.Dataset.from_tensors(0.0)
         asleep = tf.raw_ops.SleepDataset(
             input_dataset=tf.data.experimental.to_variant(one),
@@ -150,7 +150,7 @@ def save(version: pathlib.Path) -> pathlib.Path:
 
 
 def _set_default(file: pathlib.Path, signature: str, name: str, value: np.ndarray) -> None:
-    """G5: an input that a gRPC request may leave out."""
+    """Gives an input a default, so a gRPC request may leave it out (G5)."""
     saved = saved_model_pb2.SavedModel.FromString(file.read_bytes())
     definition = saved.meta_graphs[0].signature_def[signature]
     definition.defaults[name].CopyFrom(tf.make_tensor_proto(value))
@@ -158,7 +158,7 @@ def _set_default(file: pathlib.Path, signature: str, name: str, value: np.ndarra
 
 
 def save_broken(version: pathlib.Path) -> pathlib.Path:
-    """A Keras 3 model as tf.saved_model.save writes it: the C++ loader finds no variables in it."""
+    """Writes a Keras 3 model by tf.saved_model.save, in which the C++ loader finds no variables."""
     import keras
 
     model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
@@ -174,14 +174,14 @@ def save_broken(version: pathlib.Path) -> pathlib.Path:
 
 
 def save_all(folder: pathlib.Path) -> None:
-    """Writes what the shared server serves."""
+    """Writes the models of the shared server."""
     save(folder / NAME / FOLDER)
     (folder / NAME / "not-a-version").mkdir()
     (folder / MONITORING).write_text(f'prometheus_config {{ enable: true path: "{METRICS_PATH}" }}\n')
 
 
 def flags(folder: pathlib.Path) -> list[str]:
-    """Returns the flags that the server of this folder is started with."""
+    """Returns the flags of the server of this folder."""
     return [
         f"--model_base_path={folder / NAME}",
         f"--model_name={NAME}",

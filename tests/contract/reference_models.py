@@ -1,4 +1,4 @@
-"""Models that answer as those of TF Serving's own tests do, to ask them the same."""
+"""Models with the answers of those in TF Serving's own tests, for the same requests."""
 
 import pathlib
 
@@ -42,7 +42,7 @@ class HalfPlusTwo(tf.Module):
 
 
 class Examples(tf.Module):
-    """The features of an example, as a classifier's and a regression's outputs, right ones and wrong ones."""
+    """The features of an example, as right and wrong outputs of a classifier and a regression."""
 
     @tf.function(input_signature=[_VECTOR])
     def classify(self, inputs):

@@ -44,14 +44,14 @@ class Rpc:
         return {name: tf.make_ndarray(value) for name, value in answer.outputs.items()}, answer.model_spec
 
     def answering(self, name=models.NAME, **spec):
-        """The version that answers, or the code and message of the error."""
+        """Returns the version that answers, or the code and message of the error."""
         try:
             return self.predict({"x": np.float32([1.0])}, name=name, **spec)[1].version.value
         except grpc.RpcError as error:
             return error.code().name, error.details()
 
     def states(self, name=models.NAME):
-        """Version -> state; empty where the model is not known."""
+        """Returns version -> state; empty for an unknown model."""
         wanted = get_model_status_pb2.GetModelStatusRequest(model_spec={"name": name})
         try:
             rows = self.model.GetModelStatus(wanted, timeout=30).model_version_status
@@ -93,7 +93,7 @@ def fill(example, values):
 
 
 def refusal(call, *arguments, **options):
-    """(code, message) of the error that a call ends with."""
+    """Returns the (code, message) of the error of a call."""
     try:
         answer = call(*arguments, **options)
     except grpc.RpcError as error:
@@ -102,7 +102,7 @@ def refusal(call, *arguments, **options):
 
 
 def add_version(source, base, number):
-    """Pushes a copy of a version: it appears whole."""
+    """Pushes a copy of a version, which appears complete."""
     base.mkdir(exist_ok=True)
     shutil.copytree(source, base / f".{number}")
     return (base / f".{number}").rename(base / str(number))
@@ -117,7 +117,7 @@ def wait_for(condition, seconds=30):
 
 
 def model_config(**entries):
-    """The text of a config file: model -> (base path, further lines)."""
+    """Returns the text of a config file, given model -> (base path, further lines)."""
     texts = []
     for name, (base, *more) in entries.items():
         lines = [f'name: "{name}"', f'base_path: "{base}"', 'model_platform: "tensorflow"', *more]

@@ -29,13 +29,13 @@ OURS_ALONE = "ours alone"
 
 
 def ours_alone(reason: str) -> pytest.MarkDecorator:
-    """Marks a test of what only this project's server keeps; the table of items says so of an item without others."""
+    """Marks a test of a promise that only this project's server keeps; the table of items says so."""
     return pytest.mark.skipif(not IS_OURS, reason=f"{OURS_ALONE}: {reason}")
 
 
 @contextlib.contextmanager
 def start(flags: list[str]) -> Iterator[Addresses]:
-    """A server with these flags on free ports, until the context ends; skips the test where none can be started."""
+    """Yields a server with these flags on free ports; skips the test if none can be started."""
     if URL:
         pytest.skip("needs a server with flags of its own")
     if BINARY:
@@ -48,7 +48,7 @@ def start(flags: list[str]) -> Iterator[Addresses]:
 
 @contextlib.contextmanager
 def shared(flags: list[str]) -> Iterator[Addresses]:
-    """The server of most tests: `start`, or the one that runs already."""
+    """Yields the server of most tests: `start`, or the server that is already running."""
     if URL:
         yield Addresses(URL, GRPC or None)
     else:

@@ -249,9 +249,9 @@ def test_rows_that_are_no_table_are_one_line_that_says_what_is(run):
     with ctrpipe.load(run.model) as model:
         for rows, says in (
             (part.iloc[0], r"a Series, .* give a DataFrame, such as frame.iloc\[\[0\]\]"),
-            (part.iloc[0].to_dict(), "click is one value, not a column of them; give one row as a list"),
+            (part.iloc[0].to_dict(), "click is a single value, not a column; give a single row as a list"),
             ("log.parquet", "ctrpipe.score takes files"),
-            (part.rename(columns={"film": "Film"}), "it also reads film, where Film is given; give each column"),
+            (part.rename(columns={"film": "Film"}), "it also reads film, where Film is given; give all columns"),
         ):
             with pytest.raises(ctrpipe.InputError, match=says):
                 model.predict(rows)
@@ -307,7 +307,7 @@ def test_a_model_shows_its_name_its_task_and_what_it_reads_without_being_loaded(
 @slow
 def test_a_model_refuses_what_it_cannot_read(run, tmp_path):
     with ctrpipe.load(run.model) as model:
-        with pytest.raises(ctrpipe.InputError, match="also reads age, film, seen, when, year; give each column"):
+        with pytest.raises(ctrpipe.InputError, match="also reads age, film, seen, when, year; give all columns"):
             model.predict({"user": ["u1"]})
         with pytest.raises(ctrpipe.InputError, match="column 'age': expected numbers"):
             model.predict({name: ["1"] for name in COLUMNS} | {"year": [1.0]})

@@ -63,7 +63,7 @@ def nested() -> None:
 
 def test_ctrl_c_is_one_line_that_says_whether_the_call_goes_on():
     handler, hook = signal.getsignal(signal.SIGINT), sys.unraisablehook
-    again = "ctrpipe.run was stopped; the same call again goes on from here"
+    again = "ctrpipe.run was stopped; repeat the call to continue from here"
     for call in (run, nested):
         with pytest.raises(Interrupted) as raised:
             call()
@@ -100,7 +100,7 @@ def test_a_notebook_shows_a_stopped_call_as_one_line(capsys):
     result = shell.run_cell("run()")
     assert isinstance(result.error_in_exec, KeyboardInterrupt)
     shown = "".join(capsys.readouterr()).strip()
-    assert shown == "Interrupted: ctrpipe.run was stopped; the same call again goes on from here"
+    assert shown == "Interrupted: ctrpipe.run was stopped; repeat the call to continue from here"
     assert shell.run_cell("1 + 1").result == 2
 
 

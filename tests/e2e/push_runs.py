@@ -1,4 +1,4 @@
-"""Pushes of one model that are killed, in a process that no test shares: it forks itself for each.
+"""Kills pushes of one model, in a process of its own, which forks itself for each push.
 
 A moment is a share of the time that a push takes here, or `before:N` and `after:N`: the Nth rename of a folder.
 Each is killed in a copy of this process, in a separate folder, and then done again. Writes, as JSON, by moment how
@@ -62,7 +62,7 @@ def push(output: pathlib.Path) -> None:
 
 
 def die(moment: str, push_seconds: float) -> None:
-    """Has this process killed at the moment."""
+    """Kills this process at the moment."""
     if ":" not in moment:
         seconds = float(moment) * push_seconds
         threading.Thread(
@@ -98,7 +98,7 @@ def in_copy(output: pathlib.Path, moment: str | None, push_seconds: float = 0.0)
 
 
 def whole_push(output: pathlib.Path) -> float:
-    """Returns the seconds of a push that nothing kills."""
+    """Returns the seconds of a push that is not killed."""
     output.mkdir()
     began = time.monotonic()
     assert in_copy(output, None) == 0

@@ -1,4 +1,4 @@
-"""The run that the end-to-end tests share: its configuration, its log's size, and ways to call `ctrpipe`."""
+"""The run of the end-to-end tests: its configuration, the size of its log, and ways to call `ctrpipe`."""
 
 import os
 import pathlib
@@ -55,7 +55,7 @@ def call(*arguments) -> tuple[int, str]:
 
 
 def one_line(code: int, output: str, message: str) -> None:
-    """Asserts that a command ended as a user's mistake must end."""
+    """Asserts that a command ended with one line and exit code 2, as for a user's mistake."""
     assert code == 2 and message in output, output
     last = [line for line in output.splitlines() if line.startswith("ctrpipe: ")]
     assert len(last) == 1 and "Traceback" not in output

@@ -91,7 +91,7 @@ def test_files_that_cannot_be_read(folder):
         (gzip.compress(b""), "empty.tsv.gz", "empty.tsv.gz: the file has no rows"),
         (whole[:-200], "cut.tsv.gz", "cut.tsv.gz: the gzip file is cut short"),
         (whole + b"more", "damaged.tsv", "damaged.tsv: not a valid gzip file"),
-        (b"PK\x03\x04" + bytes(50), "log.tsv.zip", "log.tsv.zip: a zip archive, which is not read; unpack it"),
+        (b"PK\x03\x04" + bytes(50), "log.tsv.zip", "log.tsv.zip: a zip archive, which is not supported; unpack it"),
     ):
         (folder / name).write_bytes(content)
         one_line(*run(folder, name), message)
@@ -113,7 +113,7 @@ def test_a_log_that_is_another_one_while_it_is_read(folder, monkeypatch, change)
 
     monkeypatch.setattr(log_example_gen, "ingest", meanwhile)
     for _ in range(2):  # nor is it taken from the cache
-        one_line(*run(folder, GOOD), "log.tsv: the file changed while it was read; let nothing write to it meanwhile")
+        one_line(*run(folder, GOOD), "log.tsv: the file changed while it was read; stop the program that writes to it")
         assert nothing_was_made(folder)
 
 

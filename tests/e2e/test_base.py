@@ -149,13 +149,13 @@ def test_the_base_scores_explains_looks_at_a_log_serves_is_asked_and_moves_label
             ("canary", "ctr", "stable=1", "--model_config_file", "models.config", "--grpc", address),
         ]
         said = run_all(base, [*of_a_server, *of_files], mistakes=[len(of_a_server) + 1])
-        assert "The models were not built, which needs the extra pipeline" in " ".join(said[-1].split())
+        assert "The models were not built, because this needs the extra pipeline" in " ".join(said[-1].split())
     over_rest, over_grpc, moved, *said = said
     assert over_rest == over_grpc and len(over_rest.splitlines()) == 3
     assert "stable\t1\tAVAILABLE" in moved
     scored, refused, explained, of_a_row, models, configs, _, _, _, checked = said
     assert "2,000 rows in, 2,000 scored" in scored
-    assert f"Drift: not measured, which needs tfx; {install('pipeline')}" in scored
+    assert f"Drift: not measured, because this needs tfx; {install('pipeline')}" in scored
     assert "ctrpipe: --beam-arg needs the extra pipeline" in refused
     assert "c1" in explained and "c1" in of_a_row
     assert set(json.loads((tmp_path / "why" / "explanation.json").read_text())) >= {"model", "pairs"}

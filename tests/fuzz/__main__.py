@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz`: many thousand broken requests to a server, which must neither fall nor grow."""
+"""`python -m tests.fuzz`: many thousand broken requests to a server, which must neither crash nor grow."""
 
 import collections
 import concurrent.futures
@@ -90,7 +90,7 @@ class _Run:
         self._workers = workers
 
     def against(self, server: Server, requests: int, calls: int) -> None:
-        """Warms the server up with a share of all, then does the rest and compares."""
+        """Warms the server up with a share of the requests, then sends the rest and compares its memory."""
         from tests.fuzz.attacks import gzip_bombs, slow_clients
         from tests.fuzz.grpc_calls import grpc_round
         from tests.fuzz.rest import rest_round

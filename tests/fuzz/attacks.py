@@ -1,4 +1,4 @@
-"""Clients that exhaust the server's memory and connections, and one that wants an answer."""
+"""Clients that exhaust the server's memory and connections, and a client that needs an answer."""
 
 import concurrent.futures
 import contextlib

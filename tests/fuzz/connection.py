@@ -1,4 +1,4 @@
-"""One connection to a server under test, and the judgement of what comes back."""
+"""One connection to a server under test, and the check of its answers."""
 
 import json
 import re
@@ -16,7 +16,7 @@ NO_HTTP_1_1 = {501, 505}  # also what is no right HTTP/1.1: another transfer cod
 
 
 class Fault(AssertionError):
-    """A request that was answered as it must not be."""
+    """A request with a wrong answer."""
 
 
 class Connection:
@@ -42,11 +42,11 @@ class Connection:
         self._socket.shutdown(socket.SHUT_WR)
 
     def reset(self) -> None:
-        """Leaves without a farewell."""
+        """Resets the connection."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     def closed(self) -> bool:
-        """Whether the server has answered or closed, without a wait."""
+        """Returns whether the server has answered or closed, without waiting."""
         self._socket.setblocking(False)
         try:
             self._socket.recv(1, socket.MSG_PEEK)
@@ -55,7 +55,7 @@ class Connection:
         return True
 
     def response(self, deadline: float, has_body: bool = True) -> tuple[int, dict[str, str], bytes] | None:
-        """The next response; None where the server has closed instead.
+        """Returns the next response; None if the server has closed instead.
 
         Raises:
             Fault: it takes too long, or is cut off.
@@ -100,7 +100,7 @@ class Connection:
 
 
 def play(address: tuple[str, int], script: Script) -> list[int]:
-    """Sends a script and judges the answers; returns their status codes.
+    """Sends a script and checks the answers; returns their status codes.
 
     Raises:
         Fault: a wrong answer, none, or too late.
@@ -130,7 +130,7 @@ def play(address: tuple[str, int], script: Script) -> list[int]:
 
 
 def judge(sent: Sent, status: int, headers: dict[str, str], body: bytes, statuses: Collection[int] = STATUSES) -> int:
-    """The status, if all is as it must be. Raises Fault."""
+    """Returns the status of a correct answer. Raises Fault for any other."""
     if sent.expected is not None:
         if status != 200 or _parsed(body) != sent.expected:
             raise Fault(f"{sent} was answered {status} {body[:500]!r}")
@@ -159,7 +159,7 @@ def _leave(connection: Connection, script: Script) -> list[int]:
 
 
 def _malformed(connection: Connection, script: Script, deadline: float) -> list[int]:
-    """The server has to answer or to close once nothing more comes."""
+    """Checks that the server answers or closes after the last byte."""
     (sent,) = script.sent
     at = int(len(sent.data) * script.share) if script.manner == "slowly" else 0
     try:

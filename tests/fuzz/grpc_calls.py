@@ -1,4 +1,4 @@
-"""Fuzzed gRPC calls, a right one after each."""
+"""Fuzzed gRPC calls, each followed by a valid one."""
 
 import contextlib
 
@@ -15,7 +15,7 @@ _REFUSALS = {"INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "OUT_OF_RAN
 
 
 def grpc_round(address: str, number: int, examples: int) -> Outcome:
-    """The given number of calls over one channel; in between the server has to answer a right one rightly."""
+    """Sends `examples` calls over one channel; in between the server must answer valid calls correctly."""
     options = [("grpc.max_receive_message_length", -1), ("grpc.enable_retries", 0)]
     with grpc.insecure_channel(address, options) as channel:
 
@@ -28,7 +28,7 @@ def grpc_round(address: str, number: int, examples: int) -> Outcome:
 
 
 def invoke(channel: grpc.Channel, call: Call) -> tuple[str, str, bytes]:
-    """Status name, message and response of a call."""
+    """Returns the status name, message and response of a call."""
     method = channel.unary_unary(call.method)
     timeout = 0.0005 if call.manner == "expire" else LIMIT_SECONDS
     future = method.future(call.message, timeout=timeout)
@@ -43,7 +43,7 @@ def invoke(channel: grpc.Channel, call: Call) -> tuple[str, str, bytes]:
 
 
 def judge(call: Call, status: str, message: str, response: bytes) -> str:
-    """The status, if it may be. Raises Fault."""
+    """Returns the status if it is allowed. Raises Fault otherwise."""
     if call.expected is not None and call.manner == "wait":
         if status != "OK" or _values(response) != call.expected:
             raise Fault(f"a right call was answered {status} {message}")

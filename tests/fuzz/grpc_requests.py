@@ -1,4 +1,4 @@
-"""Strategies for gRPC messages: random bytes, messages that contradict themselves, and right ones."""
+"""Strategies for gRPC messages: random bytes, contradictory messages, and valid ones."""
 
 import dataclasses
 from collections.abc import Callable
@@ -41,7 +41,7 @@ _UNKNOWN = ("/tensorflow.serving.PredictionService/Absent", "/Absent/Predict", "
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """A call and what is known of its answer.
+    """A call and its expected answer.
 
     Attributes:
         method: Its path.
@@ -56,7 +56,7 @@ class Call:
     expected: tuple[float, ...] | None = None
 
     def parsed(self) -> Message | None:
-        """The message as the method's class reads it; None where it does not."""
+        """Returns the message as the method's class parses it; None if it cannot."""
         if self.method not in METHODS:
             return None
         try:
@@ -79,7 +79,7 @@ _floats = st.floats(width=32)
 
 @st.composite
 def tensors(draw: Any) -> tensor_pb2.TensorProto:
-    """Any type, shape and content, that fit together by chance."""
+    """Draws a tensor of any type, shape and content, which fit together by chance."""
     proto = tensor_pb2.TensorProto(dtype=draw(st.one_of(_dtypes, st.sampled_from([1, 3, 7, 9, 10]))))
     proto.tensor_shape.unknown_rank = draw(st.integers(0, 9)) == 0
     for size in draw(st.lists(_dims, max_size=3)):
@@ -202,7 +202,7 @@ def _status(draw: Any) -> Message:
 
 @st.composite
 def _refused_config(draw: Any) -> Message:
-    """One that changes nothing: TF Serving refuses it, or it is empty."""
+    """Draws a config that changes nothing: TF Serving refuses it, or it is empty."""
     request = model_management_pb2.ReloadConfigRequest()
     models = request.config.model_config_list
     kind = draw(st.integers(0, 4))
@@ -235,7 +235,7 @@ _manners = st.sampled_from(["wait"] * 12 + ["expire", "cancel"])
 
 @st.composite
 def right(draw: Any) -> Call:
-    """A prediction whose answer is known."""
+    """Draws a prediction with a known answer."""
     rows = draw(st.lists(st.integers(-4096, 4096).map(lambda value: value / 4), min_size=1, max_size=100))
     request = predict_pb2.PredictRequest(model_spec=model_pb2.ModelSpec(name=NAME))
     request.inputs["x"].CopyFrom(tf.make_tensor_proto(rows, tf.float32))
@@ -244,7 +244,7 @@ def right(draw: Any) -> Call:
 
 @st.composite
 def calls(draw: Any) -> Call:
-    """A right call, a wrong message, or bytes that are none."""
+    """Draws a valid call, a wrong message, or bytes that are no message."""
     kind = draw(st.integers(0, 11))
     if kind < 2:
         return draw(right())

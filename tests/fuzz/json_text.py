@@ -1,4 +1,4 @@
-"""Strategies for bodies: JSON that means something, JSON that does not, and what is no JSON."""
+"""Strategies for bodies: valid requests, other JSON, and text that is not JSON."""
 
 import json
 from typing import Any
@@ -62,7 +62,7 @@ SIGNATURES = ("serving_default", "mixed", "regress", "classify", "absent", "")
 
 
 class Literal(str):
-    """Text that is put into JSON as it stands."""
+    """Text that is put into JSON unchanged."""
 
 
 def dump(value: Any) -> str:
@@ -110,7 +110,7 @@ deep = st.builds(
 
 
 def typed_request(columns: dict[str, Any], signature: str, by_row: bool) -> dict[str, Any]:
-    """The signature `mixed` with a value of any type in each place."""
+    """Draws a request to the signature `mixed` with a value of any type in each place."""
     request: dict[str, Any] = {"signature_name": signature}
     if by_row:
         request["instances"] = [columns]
@@ -139,7 +139,7 @@ requests = st.one_of(
 
 @st.composite
 def mutated(draw: Any, text: str) -> bytes:
-    """A body with some of its bytes replaced, left out, doubled or cut off."""
+    """Draws a body with some of its bytes replaced, left out, doubled or cut off."""
     data = bytearray(text.encode())
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, len(data)))

@@ -1,4 +1,4 @@
-"""Fuzzed REST requests, a right one after each connection."""
+"""Fuzzed REST requests, with a valid one after each connection."""
 
 import json
 import time
@@ -25,7 +25,7 @@ def rest_round(address: tuple[str, int], number: int, examples: int) -> Outcome:
 
 
 def ask_good(address: tuple[str, int]) -> int:
-    """The status of a right request. Raises Fault: it is not answered rightly."""
+    """Returns the status of a valid request. Raises Fault if the answer is wrong."""
     try:
         with Connection(address) as connection:
             connection.send(_GOOD.data)

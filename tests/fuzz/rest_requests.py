@@ -1,4 +1,4 @@
-"""Strategies for what a client sends over a connection, and what a server may answer."""
+"""Strategies for the requests of a connection, with the allowed answers."""
 
 import base64
 import dataclasses
@@ -15,7 +15,7 @@ MODEL = "/v1/models/ctr"
 
 @dataclasses.dataclass(frozen=True)
 class Sent:
-    """A request in bytes, and the JSON that it must be answered with where that is known."""
+    """A request in bytes, and the JSON of its answer if that is known."""
 
     data: bytes
     expected: Any = None
@@ -27,7 +27,7 @@ class Sent:
 
 @dataclasses.dataclass(frozen=True)
 class Script:
-    """What happens on one connection.
+    """The requests of one connection, and how they are sent.
 
     Attributes:
         sent: The requests, in their order.
@@ -108,7 +108,7 @@ def _rows(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
 
 @st.composite
 def right(draw: Any) -> Sent:
-    """A request whose answer is known, in one of the ways to write it."""
+    """Draws a request with a known answer, in one of its notations."""
     method, body, answer = draw(st.one_of(_half(), _mixed(), _examples()))
     data = json.dumps(body, ensure_ascii=draw(st.booleans()), indent=draw(st.sampled_from([None, 1]))).encode()
     data += draw(st.sampled_from([b"", b"", b"\n", b" trailing"]))
@@ -194,7 +194,7 @@ _harmless = st.lists(
 
 @st.composite
 def wrong(draw: Any) -> Sent:
-    """Right as HTTP, wrong in what it says (or right by chance)."""
+    """Draws valid HTTP with a wrong content, or a right one by chance."""
     kind = draw(st.integers(0, 9))
     if kind <= 5:
         headers = tuple(draw(_harmless))
@@ -212,7 +212,7 @@ _codings = st.sampled_from([b"gzip", b"chunked, chunked", b"identity", b"xchunke
 
 @st.composite
 def _bad_http(draw: Any) -> bytes:
-    """Bytes that are not valid HTTP/1.1."""
+    """Draws bytes that are not valid HTTP/1.1."""
     body = b'{"instances": [1]}'
     good = request(body)
     line, rest = good.split(b"\r\n", 1)
@@ -286,7 +286,7 @@ _shares = st.floats(0, 1)
 
 @st.composite
 def scripts(draw: Any) -> Script:
-    """Some requests on a connection: mostly right as HTTP, answered in their order, whatever the one before said."""
+    """Draws the requests of a connection: mostly valid HTTP, which must be answered in order, whatever came before."""
     kind = draw(st.integers(0, 19))
     if kind == 19:
         return Script((Sent(draw(_bad_http())),), False, draw(st.sampled_from(["in turn", "slowly"])), draw(_shares))

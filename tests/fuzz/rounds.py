@@ -1,4 +1,4 @@
-"""Rounds of Hypothesis's examples, in processes: each has a seed of its own, and ends with the smallest fault."""
+"""Rounds of Hypothesis's examples, in processes: each has its own seed, and ends with the smallest fault."""
 
 import collections
 import dataclasses
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 @dataclasses.dataclass
 class Outcome:
-    """What a round did.
+    """The outcome of a round.
 
     Attributes:
         seed: With which it can be done again.
@@ -32,7 +32,7 @@ class Outcome:
 
 
 def run_round(number: int, examples: int, strategy: st.SearchStrategy, judge: Callable[[Any], list[Any]]) -> Outcome:
-    """Judges this many examples.
+    """Draws and checks `examples` examples.
 
     Args:
         number: The seed.

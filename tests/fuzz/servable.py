@@ -1,4 +1,4 @@
-"""A servable with an input of every kind, whose answers can be worked out by hand."""
+"""A servable with an input of every kind, whose answers can be computed by hand."""
 
 import pathlib
 
@@ -32,12 +32,12 @@ class _Model(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None, 1], tf.int32, name="ids")])
     def serving_packed(self, ids):
-        """The id itself; fails where the feature map has none such."""
+        """Returns the id itself; fails for an id that the feature map lacks."""
         return {"weight": tf.gather(self.weights, ids)[:, 0]}
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="seconds")])
     def slow(self, seconds):
-        """Computes for as many seconds as the first row says; how many times it looked at the clock."""
+        """Computes for the seconds of the first row; returns the number of looks at the clock."""
         end = tf.timestamp() + tf.cast(seconds[0], tf.float64)
         looks = tf.while_loop(lambda _: tf.timestamp() < end, lambda count: [count + 1], [tf.constant(0.0)])
         return {"looks": tf.fill(tf.shape(seconds), looks[0])}

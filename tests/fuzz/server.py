@@ -22,12 +22,12 @@ _WORDS_OF_A_FAULT = ("Traceback", "Exception ignored", "Fatal Python error", "Ta
 
 
 class Broken(AssertionError):
-    """The server ended, or its log holds what it must not."""
+    """The server ended, or its log contains a traceback."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Usage:
-    """Resources of the server's process; memory is what is resident and of its own."""
+    """Resources of the server's process; memory is resident and private."""
 
     megabytes: float
     threads: int
@@ -38,7 +38,7 @@ class Usage:
 
 
 class Server:
-    """Addresses, and for a server of our own its process and log.
+    """The addresses of a server, and the process and log of our own.
 
     Attributes:
         rest: HOST, PORT of its REST API.
@@ -77,7 +77,7 @@ class Server:
             return
         text = self._log.read_text(errors="replace")
         if not self.process.is_running() or self.process.status() == psutil.STATUS_ZOMBIE:
-            raise Broken(f"the server ended; its last words: {text[-2000:]}")
+            raise Broken(f"the server ended; its last lines: {text[-2000:]}")
         for word in _WORDS_OF_A_FAULT:
             if word in text:
                 at = text.index(word)
@@ -85,7 +85,7 @@ class Server:
 
 
 def external(url: str, grpc: str | None) -> Server:
-    """A server that is there: what it answers is judged, its process is not watched."""
+    """Returns a running server: its answers are checked, its process is not watched."""
     parts = httpx.URL(url)
     return Server((parts.host, parts.port or 80), grpc)
 
@@ -132,7 +132,7 @@ def started(models: pathlib.Path, flags: Sequence[str] = (), files: int = 0) -> 
 
 
 def wait_for_version(server: Server, version: int | None = None) -> None:
-    """Until a version, or this one, is available. Raises Broken."""
+    """Waits until any version, or this one, is available. Raises Broken."""
     path = f"{server.url}/v1/models/{NAME}" + (f"/versions/{version}" if version else "")
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end:

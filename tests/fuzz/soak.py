@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz.soak`: steady load on the server for a while; its memory may not grow."""
+"""`python -m tests.fuzz.soak`: steady load on the server, whose memory must not grow."""
 
 import pathlib
 import sys

@@ -1,4 +1,4 @@
-"""Clients over REST and gRPC that ask at a steady rate, and what a server's memory does meanwhile."""
+"""Clients over REST and gRPC with a steady rate, and the server's memory under this load."""
 
 import contextlib
 import dataclasses
@@ -24,7 +24,7 @@ ROWS = 50
 
 @dataclasses.dataclass
 class _Answers:
-    """What one client saw: seconds of each answer since the last look, and its first fault."""
+    """A client's answers: their seconds since the last look, and the first fault."""
 
     api: str
     seconds: list[float] = dataclasses.field(default_factory=list)
@@ -32,7 +32,7 @@ class _Answers:
 
 
 def soak(server: Server, seconds: float, rate: float, clients: int) -> list[str]:
-    """Prints a line a minute; returns what is wrong."""
+    """Runs the load and prints a line a minute; returns the faults."""
     stop = threading.Event()
     seen = [_Answers("REST") for _ in range(clients)] + [_Answers("gRPC") for _ in range(clients)]
     threads = [threading.Thread(target=_ask, args=(server, answers, rate, stop)) for answers in seen]
@@ -76,7 +76,7 @@ def _growth(first: Usage, last: Usage) -> list[str]:
 
 
 def _ask(server: Server, answers: _Answers, rate: float, stop: threading.Event) -> None:
-    """One request after the other, at the times that the rate gives."""
+    """Sends one request after the other, at the times of the rate."""
     try:
         with contextlib.closing(_CLIENTS[answers.api](server)) as client:
             turn = time.monotonic()

@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz.swap`: a large new version takes over while clients ask; how long do they wait?"""
+"""`python -m tests.fuzz.swap`: measures latency while a large new version takes over."""
 
 import pathlib
 import sys

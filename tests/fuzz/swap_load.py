@@ -1,4 +1,4 @@
-"""Clients that ask over REST without a pause while a new version takes over."""
+"""Clients that send REST requests without a pause while a new version takes over."""
 
 import contextlib
 import http.client
@@ -18,7 +18,7 @@ _BODY = b'{"instances": [2, 4]}'
 
 
 class SwapLoad:
-    """Asks from entering to leaving.
+    """Sends requests during the block.
 
     Args:
         server: What is asked.
@@ -57,5 +57,5 @@ class SwapLoad:
             thread.join()
 
     def seconds(self, since: float, until: float, percentile: float) -> float:
-        """A percentile of the latency of the requests sent between two times."""
+        """Returns a percentile of the latency of the requests sent between two times."""
         return float(np.percentile([took for asked, took, *_ in self.answers if since <= asked < until], percentile))

@@ -128,7 +128,7 @@ if os.fork() == 0:
 os.wait()
 """)
     assert done.returncode == 0, done.stderr
-    assert "interrupted" in done.stdout and "Java survives no fork" in done.stdout
+    assert "interrupted" in done.stdout and "Java does not survive a fork" in done.stdout
 
 
 def test_a_name_node_that_is_away_is_one_line(place, server):

@@ -1,4 +1,4 @@
-"""Runs the images of kubeflow/Dockerfile as a cluster that trusts nobody does: as user 1000 with a read-only root.
+"""Runs the images of kubeflow/Dockerfile like a strict cluster: as user 1000 with a read-only root.
 
 Where no image is there (`make image` builds both), the tests of this folder are skipped.
 """
@@ -23,7 +23,7 @@ NO_RIGHTS = ("--user=1000", "--cap-drop=ALL", "--security-opt=no-new-privileges"
 
 
 def why_not(*images: str) -> str:
-    """Returns why containers of these images cannot be run here; "" where they can."""
+    """Returns why containers of these images cannot run here; "" if they can."""
     if not ENGINE:
         return "neither podman nor docker is installed"
     absent = [name for name in images if subprocess.run([ENGINE, "inspect", name], capture_output=True).returncode]
@@ -38,7 +38,7 @@ def needs(*images: str) -> list[pytest.MarkDecorator]:
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """How a container ended."""
+    """The end of a container: its exit code and output."""
 
     code: int
     output: str
@@ -50,7 +50,7 @@ class Ended:
 
 
 def writable(folder: pathlib.Path) -> pathlib.Path:
-    """Lets user 1000 of a container write into a folder and whatever is in it."""
+    """Lets user 1000 of a container write to a folder and all its contents."""
     for path in (folder, *folder.rglob("*")):
         path.chmod(path.stat().st_mode | (0o777 if path.is_dir() else 0o666))
     return folder
@@ -98,14 +98,14 @@ def started(image: str, *command: object, more: tuple[str, ...] = (), **kind: ob
 
 
 def address(name: str, port: int) -> str:
-    """Returns where a container's port is published here."""
+    """Returns the local address of a container's published port."""
     found = engine("port", name, f"{port}/tcp")
     assert found.code == 0, found.errors
     return found.output.splitlines()[0].strip()
 
 
 def wait_until(what: Callable[[], bool], container: str, seconds: float = 60) -> None:
-    """Asks until something is so; fails with the container's log where it does not come about."""
+    """Waits until a condition holds; fails with the container's log otherwise."""
     end = time.monotonic() + seconds
     while True:
         with contextlib.suppress(httpx.TransportError):

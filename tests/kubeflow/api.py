@@ -1,4 +1,4 @@
-"""A stand-in for Kubeflow Pipelines' API: keeps what kfp's client sends, and answers as the API's schema says."""
+"""A stand-in for Kubeflow Pipelines' API: stores the requests of kfp's client, and answers by the API's schema."""
 
 import contextlib
 import dataclasses
@@ -42,7 +42,7 @@ class Api:
     schedules: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
     def answer(self, method: str, path: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
-        """The status, and JSON or a text."""
+        """Returns the status, and JSON or text."""
         for refused, status in self.refuse.items():
             if re.fullmatch(refused, f"{method} {path}"):
                 return status, {"error": f"{path} is refused"}
@@ -133,7 +133,7 @@ class Api:
         return 404, {"error": f"nothing at {method} {path}"}
 
     def _asked(self, query: dict[str, str]) -> str:
-        """The name that a filter asks for; "" without a filter."""
+        """Returns the name in a filter; "" without a filter."""
         if "filter" not in query:
             return ""
         [asked] = json.loads(query["filter"])["predicates"]

@@ -1,4 +1,4 @@
-"""The tasks of a run as Kubeflow Pipelines' API tells them: every node of Argo's workflow, without the nodes' own ids.
+"""The tasks of a run in Kubeflow Pipelines' API: all nodes of Argo's workflow, without the nodes' own ids.
 
 As KFP 2.17.0 answers, with Argo Workflows 4.0 and the retries of Kubeflow's own installation; `retried=False` is the
 form of installations without them, as KFP 2.14 to 2.16 come.
@@ -20,7 +20,7 @@ RETRIES, RETRIED = 2, "ERROR"
 
 @dataclasses.dataclass(frozen=True)
 class Ran:
-    """How a step has gone: its state, the second of the run in which its container's node starts, and its duration.
+    """The course of a step: its state, the second of the run in which its container's node starts, and its duration.
 
     `attempts` are how Argo has ended the container's attempts, none of a step from the cache: ERROR where the pod was
     lost, which the API says as FAILED. `driver` is Kubeflow's own container.
@@ -34,7 +34,7 @@ class Ran:
 
 
 def argo_id(name: str) -> str:
-    """The id of the node with this name below the workflow: its name's hash, FNV-1a."""
+    """Returns the id of the node with this name below the workflow: the FNV-1a hash of the name."""
     text = f"{WORKFLOW}{name}".encode()
     return f"{WORKFLOW}-{functools.reduce(lambda value, byte: ((value ^ byte) * 16777619) % 2**32, text, 2166136261)}"
 
@@ -44,7 +44,7 @@ def clock(second: int) -> str:
 
 
 def tasks(steps: dict[str, Ran | None], retried: bool = True) -> list[dict[str, Any]]:
-    """The tasks of a run; None is a step that Argo has left out, because another has failed."""
+    """Returns the tasks of a run; None is a step that Argo has left out because another one has failed."""
     try_ = "(0)" if retried else ""
     found: list[dict[str, Any]] = []
 
@@ -111,7 +111,7 @@ def _check_retries(attempts: tuple[str, ...], retried: bool) -> None:
 
 
 def manifest(messages: dict[str, str], arguments: dict[str, str] | None = None) -> dict[str, Any]:
-    """Argo's workflow with what it has noted of nodes, by the names of the nodes.
+    """Returns Argo's workflow with messages of its nodes, by the names of the nodes.
 
     A driver's node has the pod of its step, in whose command are the step's `arguments`, here by the step's task.
     """
@@ -130,7 +130,7 @@ def manifest(messages: dict[str, str], arguments: dict[str, str] | None = None) 
 
 
 def compressed(told: list[dict[str, Any]]) -> dict[str, Any]:
-    """Argo's workflow with these tasks as nodes, in the form that it has from 1 MB on."""
+    """Returns Argo's workflow with these tasks as nodes, in the compressed form of workflows above 1 MB."""
     nodes = {
         task["task_id"]: {
             "displayName": task["display_name"],

@@ -1,4 +1,4 @@
-"""Runs a compiled pipeline as open-source Kubeflow's driver and launcher do, each task in a separate process.
+"""Runs a compiled pipeline like open-source Kubeflow's driver and launcher, each task in a separate process.
 
 Artifacts lie in a folder instead of a bucket, which keeps neither links nor empty folders. The driver's part, see
 backend/src/v2/driver in kubeflow/pipelines: parameters in `parameterValues`, artifacts with `schemaTitle` and
@@ -64,7 +64,7 @@ class Launcher:
         assert set(self._parameters) == set(definitions)
 
     def order(self) -> list[str]:
-        """The tasks, each after those that it depends on."""
+        """Returns the tasks, each after its dependencies."""
         done: list[str] = []
         tasks = {name: task for name, task in self.tasks.items() if name not in self._of_loops}
         while len(done) < len(tasks):
@@ -78,7 +78,7 @@ class Launcher:
         return done
 
     def run(self, processes: int = 2) -> None:
-        """Runs every task once those that it depends on are done; where one fails, they do not run.
+        """Runs every task after its dependencies; the dependants of a failed task do not run.
 
         Called again, it retries what has failed.
         """
@@ -128,19 +128,19 @@ class Launcher:
         }
 
     def log_name(self, name: str) -> str:
-        """The file of what a task's next attempt says."""
+        """Returns the name of the log of a task's next attempt."""
         return f"{LOGS}-{self.executed.count(name)}"
 
     def uri(self, name: str, key: str) -> str:
-        """Where an output artifact of a task lies, as the task is told."""
+        """Returns the URI of an output artifact, as passed to the task."""
         return str(self.bucket / name / key)
 
     def written(self, name: str) -> str:
-        """The folder of what a task tells its launcher, as the task is told."""
+        """Returns the folder of a task's messages to its launcher, as passed to the task."""
         return str(self.bucket / name)
 
     def execute(self, name: str, command: list[str], container: dict[str, Any]) -> tuple[int, str]:
-        """Runs a task's command in its folder of the bucket; returns the exit code, and what it said."""
+        """Runs a task's command in its folder of the bucket; returns the exit code and the output."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith("TF_")}
         environment["PYTHONPATH"] = str(ROOT)
         first, option, module, *arguments = command
@@ -228,7 +228,7 @@ class Launcher:
 
 
 def _cache_key(executor_input: dict[str, Any], component: dict[str, Any], container: dict[str, Any]) -> str:
-    """What the driver's cache goes by, see GenerateCacheKey in backend/src/v2/cacheutils/cache.go.
+    """Returns the key of the driver's cache, see GenerateCacheKey in backend/src/v2/cacheutils/cache.go.
 
     Of an artifact that is its number in the metadata store, which its place stands for here. Environment and metadata
     are not in it, nor are the names of volumes, which are those of the pipeline.

@@ -1,4 +1,4 @@
-"""What kubeflow/ holds, read and checked as the tests need it."""
+"""Readers and checks of the manifests in kubeflow/."""
 
 import pathlib
 from typing import Any
@@ -13,7 +13,7 @@ KUBERNETES = ("1.27", "1.37")  # the oldest and newest that is checked
 
 
 def documents(name: str) -> list[dict[str, Any]]:
-    """The manifests of a folder, without kustomize's own."""
+    """Returns the manifests of a folder, without kustomize's own."""
     files = [file for file in sorted((FOLDER / name).glob("*.yaml")) if file.name != "kustomization.yaml"]
     return [document for file in files for document in yaml.safe_load_all(file.read_text())]
 
@@ -24,7 +24,7 @@ def by_kind(name: str, kind: str) -> dict[str, Any]:
 
 
 def invalid(document: dict[str, Any], versions: tuple[str, ...] = KUBERNETES) -> str | None:
-    """What Kubernetes' schemas have against a manifest."""
+    """Returns the violations of Kubernetes' schemas in a manifest."""
     for version in versions:
         try:
             kubernetes_validate.validate(document, version, strict=True)
@@ -34,7 +34,7 @@ def invalid(document: dict[str, Any], versions: tuple[str, ...] = KUBERNETES) ->
 
 
 def broken_rules(pod: dict[str, Any]) -> set[str]:
-    """What `restricted` has against a pod, and containers that could write into their image."""
+    """Returns a pod's violations of the standard `restricted`, and containers that could write to their image."""
     own = pod.get("securityContext", {})
     broken = {key for key in ("hostNetwork", "hostPID", "hostIPC") if pod.get(key)}
     broken |= {f"volume {volume['name']}" for volume in pod.get("volumes", []) if not set(volume) & VOLUMES}

@@ -207,7 +207,7 @@ def test_in_a_store_a_study_has_the_results_of_one_here(volume, study_here, tmp_
 
 @pytest.mark.slow
 def test_options_that_do_not_fit_are_one_line(volume):
-    one_line(*compile_with(volume, "--sweep", "--tune", 3), "give --sweep, --tune or --hosts, one of them")
+    one_line(*compile_with(volume, "--sweep", "--tune", 3), "give only one of --sweep, --tune and --hosts")
     one_line(*compile_with(volume, "--grid", "model.name=lr,fm"), "--grid: only with --sweep; leave it out, or give")
     one_line(*compile_with(volume, "--sweep"), "give --grid KEY=VALUE,VALUE, or a sweep file")
     one_line(*compile_with(volume, "--seeds", 2), "--seeds: only with --sweep or --tune")

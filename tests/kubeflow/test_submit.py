@@ -369,7 +369,7 @@ def test_the_runs_state_comes_before_that_of_its_tasks(package):
 def test_tasks_that_never_end_are_not_waited_for_without_end(package):
     with running_api(states=[("FAILED", tasks(BROKEN | {"trainer": Ran("RUNNING", 90, 0, ("RUNNING",))}))]) as api:
         code, output = run(package, api)
-    assert code == 3 and "Kubeflow names no step that has failed" in output and "not run: Report, Verdict" in output
+    assert code == 3 and "Kubeflow reports no failed step" in output and "not run: Report, Verdict" in output
 
 
 @pytest.mark.parametrize(

@@ -245,7 +245,7 @@ def test_the_command_writes_the_manifests_or_one_line(tmp_path):
     one_line(*compile_with(**stored), "kubeflow.output: s3://b/a: the hosts share the run's folder")
     one_line(*compile_with(hosts=5000), "--hosts 5000: more than 1000")
     one_line(*compile_with("--format", "json"), "--format json: a TrainJob is for a cluster of your own")
-    one_line(*compile_with("--tune", 3), "give --sweep, --tune or --hosts, one of them")
+    one_line(*compile_with("--tune", 3), "give only one of --sweep, --tune and --hosts")
     one_line(*compile_with("--parallel", 3), "--parallel: only with --sweep or --tune")
     assert compile_with(hosts=1)[0] == 2 and not output.exists()
     code, said = compile_with("--set", "training.distribution=multi_worker")

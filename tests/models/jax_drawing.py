@@ -1,4 +1,4 @@
-"""JAX where the weights are given: compiling the drawing of random ones, for every shape, would take seconds."""
+"""JAX without random weights, for tests with given ones: compiling the generator for every shape takes seconds."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def draw_zeros() -> None:
-    """Lets JAX draw zeros for the rest of the process."""
+    """Makes JAX draw zeros for the rest of the process."""
     import jax  # Lazy: the tests on TensorFlow import what calls this.
 
     def zeros(key: Any, *, shape: tuple[int, ...], dtype: Any, **limits: Any) -> np.ndarray:

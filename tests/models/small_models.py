@@ -1,4 +1,4 @@
-"""Small instances of every model with random weights, random rows, and the parts that loops in numpy share."""
+"""Small instances of every model with random weights, random rows, and shared parts of the loops in numpy."""
 
 import dataclasses
 import functools
@@ -126,7 +126,7 @@ WITH_TEXT = tuple(name for name, options in SMALL.items() if "encoder_layers" in
 def cases_of(
     in_make_test: Collection[str], names: Iterable[str] = SMALL, quick: Collection[str] | None = None
 ) -> list[ParameterSet]:
-    """The cases of a test matrix by model.
+    """Returns the cases of a test matrix by model.
 
     Args:
         in_make_test: The models whose case is in `make test`; the others' are in `make test-all` alone.
@@ -255,7 +255,7 @@ def randomised(name: str, data: FeatureMap | None = None, **changes):
 
 
 def made_once(make: Callable[[str], CTRModel]) -> Callable[[str], CTRModel]:
-    """Makes each model once for all tests of a process; fails a test that gets one that an earlier test has changed."""
+    """Makes each model once for all tests of a process; fails a test whose model an earlier test has changed."""
     known: dict[str, tuple[CTRModel, bytes]] = {}
 
     def weights(model: CTRModel) -> bytes:
@@ -275,7 +275,7 @@ def made_once(make: Callable[[str], CTRModel]) -> Callable[[str], CTRModel]:
 
 @made_once
 def built(name: str) -> CTRModel:
-    """A model with the weights that it begins with, made once for all tests of a process: they only read it."""
+    """Returns a model with its initial weights, made once for all tests of a process: they only read it."""
     model = create(name, map_of(name), **SMALL[name])
     model(batch_of(name))
     return model
@@ -336,7 +336,7 @@ def compares(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]
 
 
 def compare(model: CTRModel, inputs: dict[str, np.ndarray], expected: np.ndarray) -> None:
-    """Fails unless the model's logits equal a reference's, and differ between rows."""
+    """Fails unless the model's logits equal the reference's and differ between rows."""
     assert np.ptp(expected, axis=0).min() > 0.01 and len(expected) == len(inputs["ids"])
     np.testing.assert_allclose(np.asarray(model(inputs)), expected, rtol=2e-4, atol=2e-4)
     _COMPARED.update(name for name in SMALL if model_class(name) is type(model))

@@ -118,7 +118,7 @@ CALIBRATED = {"calibration": {"method": "platt"}}
         ({"training": {"loss": "softmax"}, **GROUPED}, "training.loss: softmax gives scores"),
         (
             {"training": {"loss": "softmax"}, **GROUPED, **CALIBRATED},
-            "log_loss of the scores of softmax has no meaning",
+            "log_loss is meaningless for the scores of softmax",
         ),
         ({"training": {"loss": {"buy": "focal"}}}, "training.loss: buy is not a task; the tasks are ctr, cvr"),
         ({"training": {"loss": {"cvr": "focal"}}}, "training.loss: focal gives scores"),

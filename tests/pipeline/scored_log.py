@@ -1,4 +1,4 @@
-"""A log whose columns are the answers of the models that are judged on it."""
+"""A log whose columns are the predictions of the models that are evaluated on it."""
 
 import pathlib
 
@@ -18,7 +18,7 @@ def config(
     tail: Tail | None = None,
     weight: str | None = None,
 ):
-    """A run on a log of these columns; those that hold bytes are categorical, the others numeric."""
+    """Returns a run's configuration for a log of these columns: bytes are categorical, the others numeric."""
     features = [name for name in columns if name not in (*tasks.values(), weight)]
     text = [name for name in features if any(isinstance(value, bytes) for value in columns[name])]
     kinds = {"categorical": text, "numeric": [name for name in features if name not in text]}
@@ -34,7 +34,7 @@ def config(
 
 
 def gates_of(run: RunConfig):
-    """TFMA's configuration of a run's gates and slices."""
+    """Returns TFMA's configuration of a run's gates and slices."""
     return eval_config(run.gates, run.evaluation, run.data.columns_by_task, run.data.weight)
 
 
@@ -52,7 +52,7 @@ def write(folder: pathlib.Path, run: RunConfig, columns: dict[str, list], parts:
 
 
 def save(folder: pathlib.Path, answers: dict[str, str], inputs: dict[str, tf.DType] | None = None) -> pathlib.Path:
-    """A servable that answers each task with a column (-1 where it is missing), and may take more columns."""
+    """Writes a servable that answers each task with a column (-1 if missing), and may take more columns."""
     inputs = inputs or dict.fromkeys(answers.values(), tf.float32)
 
     @tf.function(input_signature=[{name: tf.TensorSpec([None], kind, name=name) for name, kind in inputs.items()}])

@@ -65,7 +65,7 @@ def test_the_newest_version_is_not_pushed_again(push, capfd):
     version = version_of(push())
     again = push()
     assert version_of(again) == version and push.versions() == [version]
-    assert f"{push.models}/{version}: this model already; not pushed again" in capfd.readouterr().err
+    assert f"{push.models}/{version}: has this model already; not pushed again" in capfd.readouterr().err
     assert (pathlib.Path(again.uri) / "variables" / "weights").read_bytes() == b"weights"
 
 

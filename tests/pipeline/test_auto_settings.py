@@ -186,7 +186,7 @@ def test_auto_trains_as_the_backend_that_it_stands_for(tmp_path, monkeypatch, ca
         assert (result.history["backend"], result.history["precision"]) == ("jax", "float32")
         found[backend] = result.learner.predict(packed_reader(files[1], MAP, 256))[1]
     np.testing.assert_array_equal(found["auto"], found["jax"])
-    assert capsys.readouterr().err.count("Training on jax in float32 (as `auto` has it here)") == 1
+    assert capsys.readouterr().err.count("Training on jax in float32 (chosen by `auto`)") == 1
 
 
 @pytest.mark.slow
@@ -200,4 +200,4 @@ def test_auto_trains_in_the_precision_that_it_stands_for(tmp_path, capsys):
     assert (result.history["backend"], result.history["precision"]) == ("tensorflow", "mixed_bfloat16")
     np.testing.assert_array_equal(found["auto"], found["mixed_bfloat16"])
     assert np.abs(found["auto"] - found["float32"]).max() > 0
-    assert capsys.readouterr().err.count("Training on tensorflow in mixed_bfloat16 (as `auto` has it here)") == 1
+    assert capsys.readouterr().err.count("Training on tensorflow in mixed_bfloat16 (chosen by `auto`)") == 1

@@ -73,7 +73,7 @@ def test_a_log_without_lists_does_not_pass(gates, monkeypatch):
     ("limits", "complaint"),
     [
         ({}, "give min, max_drop or both"),
-        ({"min": 3, "group": "nothing"}, "gates.ecs.group nothing: no column of the model's kind categorical"),
+        ({"min": 3, "group": "nothing"}, "gates.ecs.group nothing: not a categorical column of the model"),
     ],
 )
 def test_limits_that_cannot_be_kept_are_refused_before_the_run(limits, complaint):

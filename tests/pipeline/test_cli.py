@@ -204,7 +204,7 @@ def test_mistakes_of_the_commands_that_write_files(tmp_path):
     one_line(*call("generate", "--output", tmp_path / "absent" / "log"), "does not exist")
     one_line(
         *call("generate", "--interplay", 1, "--output", tmp_path / "log"),
-        "--interplay is of --format kddcup2012, not of criteo",
+        "--interplay applies to --format kddcup2012, not of criteo",
     )
     one_line(*call("demo", "--output", tmp_path / "file"), "a file is in the way of the output folder")
     one_line(
@@ -239,7 +239,7 @@ def test_an_interrupt_is_one_line_and_exit_code_130(monkeypatch):
 
 
 def test_an_interrupted_command_that_would_resume_says_so(monkeypatch):
-    expected = (130, "ctrpipe: interrupted; the same command again goes on from here\n")
+    expected = (130, "ctrpipe: interrupted; repeat the command to continue from here\n")
     assert raising(monkeypatch, KeyboardInterrupt(), "demo") == expected
 
 

@@ -105,7 +105,7 @@ def test_ranges_of_names_expand():
         ({"monitoring": {"columns": {"z": 0.1}}}, r"monitoring.columns: z is neither a feature column nor a label"),
         ({"monitoring": {"attributions": {"z": 0.1}}}, r"monitoring.attributions: z is not an explained column"),
         ({"monitoring": {"max_distance": {"numeric": 2}}}, r"monitoring.max_distance.numeric: .*less than or equal"),
-        ({"gates": {"numbers": {"s": {"mae": {"max": 1}}}}}, r"gates.numbers: s is no task that predicts a number"),
+        ({"gates": {"numbers": {"s": {"mae": {"max": 1}}}}}, r"gates.numbers: s is not a task that predicts a number"),
         ({"gates": {"numbers": {"s": {}}}}, r"give limits of rmse, mae, r2 or calibration"),
         (
             {**NUMBER, "gates": {"numbers": {"s": {"r2": {"min": 0, "confidence": 0.9}}}}},
@@ -135,14 +135,14 @@ def test_a_key_that_yaml_takes_for_a_truth_value_is_a_key(tmp_path):
     path.write_text(path.read_text() + "calibration: {method: platt, on: validation}\n")
     assert load_config(path).calibration.on == "validation"
     path.write_text(path.read_text().replace("on: validation", "on: validation, on: validation"))
-    with pytest.raises(InputError, match="the key on comes twice"):
+    with pytest.raises(InputError, match="the key on appears twice"):
         load_config(path)
 
 
 def test_a_key_that_comes_twice_is_a_mistake(tmp_path):
     path = write(tmp_path)
     path.write_text(path.read_text() + "training: {epochs: 1}\ntraining: {epochs: 2}\n")
-    with pytest.raises(InputError, match="the key training comes twice") as error:
+    with pytest.raises(InputError, match="the key training appears twice") as error:
         load_config(path)
     assert "\n" not in str(error.value)
 
@@ -324,7 +324,7 @@ def test_no_slice_is_by_a_vector(tmp_path, where):
     data = "{format: parquet, labels: {ctr: click}}"
     text = f"name: x\ndata: {data}\nfeatures: {features}\nmodel: {{name: lr}}\nevaluation: {{{where}}}\n"
     (tmp_path / "c.yaml").write_text(text)
-    with pytest.raises(InputError, match="v is a vector, by whose values no rows are alike"):
+    with pytest.raises(InputError, match="v is a vector, whose values do not repeat between rows"):
         load_config(tmp_path / "c.yaml")
 
 

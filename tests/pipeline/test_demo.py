@@ -113,11 +113,11 @@ def test_the_last_table_has_the_difference_to_the_baseline_and_a_verdict(
     difference, error = delong(labels, baseline, model)
     interval = f"{difference - 1.959964 * error:+.4f} .. {difference + 1.959964 * error:+.4f}"
     assert f"│ ahead of lr, 95% │ {interval} │" in printed
-    words = "better than that of lr" if better else "shows no difference to that of lr"
+    words = "better than that of lr" if better else "does not differ significantly from that of lr"
     assert f"attention_net: AUC {words} ({difference:+.4f}, 95% {interval}) over these trainings' rows alone" in printed
     assert "Note: the validation log loss was still falling when the epochs ended, from 0.5000 to 0.4500" in printed
     assert "Column: shop, test rows: every value is missing" in printed
     assert "Split: test 600 rows, day_2.csv to day_10.csv" in printed
-    assert "one seed on each side, and another seed may turn it round" in printed
+    assert "one seed on each side, and another seed may reverse it" in printed
     unconverged = "the baseline lr" if better else "attention_net"
-    assert f"turn it round. Not converged when the epochs ended: {unconverged} " in printed + " "
+    assert f"reverse it. Not converged when the epochs ended: {unconverged} " in printed + " "

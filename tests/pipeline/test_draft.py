@@ -269,13 +269,14 @@ def test_values_that_occur_twice_at_times_are_not_called_another_one_in_each_row
     lines = [f"{number % 3 % 2},{max(number, 9)}x,a{number % 4}" for number in range(200)]
     (tmp_path / "log.csv").write_text("click,place,site\n" + "\n".join(lines) + "\n")
     [said] = draft([str(tmp_path / "log.csv")])[1]
-    assert said.startswith("place: hardly a value occurs twice (19") and said.endswith("left out.")
+    assert said.startswith("place: hardly any value occurs twice (19") and said.endswith("left out.")
 
 
-def test_articles_read_before_are_values_parted_by_spaces(tmp_path):
+def test_articles_read_before_are_a_history_parted_by_spaces(tmp_path):
     config = config_of(tmp_path, as_news(tmp_path))
     history, when = config.feature_by_column["history"], config.feature_by_column["time"]
-    assert (history.kind, history.separator) == ("multivalent", " ")  # type: ignore[union-attr]
+    assert (history.kind, history.separator) == ("sequence", " ")  # type: ignore[union-attr]
+    assert history.shared_with == ["news"]  # type: ignore[union-attr]
     assert 15 <= history.max_length <= 20  # type: ignore[union-attr]
     assert when.format == "%m/%d/%Y %I:%M:%S %p"  # type: ignore[union-attr]
 

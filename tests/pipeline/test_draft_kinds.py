@@ -81,8 +81,9 @@ def test_lists_with_weights_and_lists_of_lists_are_drafted_in_every_format(tmp_p
     assert not feature_of(values, "tags") and not feature_of(values, "tag_weights")
     assert any(line.startswith("weighted_tags: tags with the weights in tag_weights") for line in unsure)
     nested = feature_of(values, "topics")
+    assert values["model"]["name"] == "lightgbm"
     assert nested == {
-        "columns": ["topics"],
+        **{"columns": ["seen", "topics"], "shared_with": ["item", None]},
         **{"kind": "sequence", "separator": "|", "max_length": 3, "within": ",", "values_per_item": {"topics": 3}},
     }
 
@@ -97,6 +98,15 @@ def test_lists_with_weights_and_lists_of_lists_are_drafted_in_every_format(tmp_p
 )
 def test_numbers_with_leading_zeros_are_codes(values, what):
     assert ColumnSample("place", values * 60).numbers.what == what
+
+
+# No whole number occurs twice, and all are far from 0. Less than two apart on average, they count rows.
+@pytest.mark.parametrize(("apart", "last", "what"), [(1, 0, "row"), (2, 0, "row"), (2, 9, "amount"), (3, 0, "amount")])
+def test_different_whole_numbers_that_are_dense_count_rows_and_others_are_amounts(apart, last, what):
+    numbers = [5_000_000 + apart * number for number in range(120)]
+    numbers[-1] += last
+    found = ColumnSample("place", [str(number) for number in numbers]).numbers
+    assert (found.what, found.unsure) == (what, what == "amount")
 
 
 def test_a_network_reads_lists_of_lists_beside_their_items(tmp_path, monkeypatch):
@@ -141,7 +151,7 @@ def test_a_list_of_objects_is_left_out_and_costs_no_row(tmp_path):
     deep = [{"price": 1, "of": {"shop": "a"}}]
     log = as_jsonl(tmp_path, rows(topics=lambda number, random: [deep, deep]))
     values, _, unsure = drafted(log)
-    assert "topics is left out: it has no single value a row." in unsure and not feature_of(values, "topics")
+    assert "topics is left out: it does not have a single value per row." in unsure and not feature_of(values, "topics")
     assert read_sample(log).rows == ROWS
 
 
@@ -293,7 +303,7 @@ def test_a_name_that_is_no_task_is_made_one(tmp_path):
 
 def test_a_number_without_clicks_beside_it_and_a_list_are_one_line(tmp_path):
     log = as_parquet(tmp_path, [{"site": row["site"], "watch_time": row["watch_time"]} for row in rows()])
-    with pytest.raises(InputError, match="--label watch_time: numbers, which a model predicts beside clicks, and none"):
+    with pytest.raises(InputError, match="--label watch_time: numbers, which a model predicts in addition to clicks"):
         draft([log], label="watch_time")
     with pytest.raises(InputError, match="--label tags: .* are not values of a label"):
         draft([as_parquet(tmp_path, rows())], label="tags")

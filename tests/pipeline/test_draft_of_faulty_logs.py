@@ -258,7 +258,7 @@ def test_a_column_of_blanks_is_left_out(tmp_path):
     blanks = [" " * (1 + number % 3) for number in range(ROWS)]
     config, unsure = drafted(log(tmp_path, header="click,site,price,note", note=blanks))
     assert kinds(config) == {"site": "categorical", "price": "numeric"}
-    assert unsure == ["note: nothing but blanks in the first rows, so that it is left out."]
+    assert unsure == ["note: nothing but blanks in the first rows: left out."]
 
 
 def test_a_value_of_a_megabyte_is_a_value(tmp_path):
@@ -278,7 +278,7 @@ def test_a_header_without_some_names_is_one_line(tmp_path):
 def test_carriage_returns_alone_are_one_line_to_init_and_check(tmp_path):
     (tmp_path / "made.yaml").write_text(draft([log(tmp_path)])[0])
     path = log(tmp_path, end="\r")
-    message = "its lines end in carriage returns alone, as on old Macs; write line feeds"
+    message = "its lines end in carriage returns only, as on old Macs; write line feeds"
     with pytest.raises(InputError, match=message):
         draft([path])
     assert any(message in error for error in check_log(load_config(tmp_path / "made.yaml"), [path]).errors)
@@ -308,7 +308,7 @@ def test_ids_that_a_spreadsheet_has_rounded_are_named_and_left_out(tmp_path):
     config, unsure = drafted(log(tmp_path, "click,item_id,price", site=rounded))
     assert "item_id" not in kinds(config)
     assert unsure == [
-        "item_id: ids as 4.12E+11, which a spreadsheet has rounded, so that several ids became one: left out; export "
+        "item_id: ids as 4.12E+11, which a spreadsheet has rounded (several ids became one): left out; export "
         "the ids as text."
     ]
     config, unsure = drafted(log(tmp_path, "click,volume,price", site=rounded))

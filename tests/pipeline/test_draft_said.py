@@ -153,11 +153,13 @@ def test_the_model_is_that_of_the_log_s_size(tmp_path, monkeypatch, rows, wide, 
     assert room == pytest.approx(max(0.1, 3 / np.sqrt(rows * 0.1 * CLICK.mean())), abs=0.006)
 
 
-def test_lists_of_another_column_s_values_are_histories_where_a_network_reads_them(tmp_path, monkeypatch):
+def test_lists_of_another_column_s_values_are_histories(tmp_path, monkeypatch):
     items = RANDOM.integers(0, 40, (ROWS, 4))
     lists = ["|".join(f"i{one}" for one in row[: 1 + place % 4]) for place, row in enumerate(items)]
     log = write(tmp_path, click=CLICK, item=[f"i{one}" for one in RANDOM.integers(0, 40, ROWS)], seen=lists)
     values, text, _ = drafted(log)
+    [history] = [group for group in values["features"] if group["kind"] == "sequence"]
+    assert (history["columns"], history["shared_with"], history["max_length"]) == (["seen"], "item", 4)
     assert values["model"]["name"] == "lightgbm" and "items of item: a history of them" in text
     monkeypatch.setattr(page, "count_rows", lambda files, sample: 2_000_000)
     values, _, _ = drafted(log)

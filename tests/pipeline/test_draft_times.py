@@ -2,12 +2,15 @@
 
 import datetime
 
+import numpy as np
 import pyarrow as pa
 import pytest
+import yaml
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.pipeline.draft.columns import guess_column
 from ctrpipe.pipeline.draft.other_times import other_times
+from ctrpipe.pipeline.draft.page import draft
 from ctrpipe.transforms.log.epochs import epoch_seconds
 from ctrpipe.transforms.log.kinds.guess import Guess
 from ctrpipe.transforms.log.times import EightDigits
@@ -124,6 +127,99 @@ def test_times_of_an_unknown_form_are_named_and_left_out(form):
     assert not found.settings and found.unsure and "whose form is not known: left out" in found.comment
 
 
+@pytest.mark.parametrize(
+    ("form", "read"),
+    [
+        ("%y%m%d%H%M", "%y%m%d%H%M"),
+        ("%y%m%d%H%M%S", "%y%m%d%H%M%S"),
+        ("%d%m%y", "%d%m%y"),
+        ("%y%m%d", "%y%m%d"),
+        ("%Y%m%dT%H%M", "%Y%m%dT%H%M"),
+        ("%Y%m%dT%H%M%S", "%Y%m%dT%H%M%S"),
+        ("%Y%m%dT%H%M%SZ", "%Y%m%dT%H%M%S%z"),
+        ("%Y%m%dT%H%M%S.250+02:00", "%Y%m%dT%H%M%S.%f%z"),
+        ("%Y%m%d %H:%M:%S", "%Y%m%d %H:%M:%S"),
+        ("%Y-%m-%d %I:%M:%S %p", "%Y-%m-%d %I:%M:%S %p"),
+        ("%Y_%m_%d", "%Y_%m_%d"),
+    ],
+)
+def test_times_without_separators_are_read_as_what_the_column_is(form, read):
+    texts = [(day.replace(year=2024) if "%y" in form else day).strftime(form) for day in DAYS]
+    found = guess(texts, "shown_at")
+    assert found.settings == {"kind": "time", "format": read}
+    wanted = [day.strftime("%Y-%m-%dT%H:%M") for day in DAYS]
+    if "%y" in form:
+        wanted = [day.replace(year=2024).strftime("%Y-%m-%dT%H:%M") for day in DAYS]
+    if "%H" not in form and "%I" not in form:
+        wanted = [text[:10] + "T00:00" for text in wanted]
+    seconds = epoch_seconds(pa.array(texts).cast(pa.binary()), read).astype("datetime64[s]")
+    shift = np.timedelta64(2 if "+02" in form else 0, "h")
+    assert [str(moment)[:16] for moment in seconds + shift] == wanted
+
+
+def test_ten_digits_are_epochs_where_one_of_them_is_no_time_of_a_short_year():
+    years = [day.replace(year=2014).strftime("%y%m%d%H%M") for day in DAYS]
+    found = guess(years, "shown")
+    assert found.settings["format"] == "%y%m%d%H%M" and found.unsure and "'epoch_seconds'" in found.comment
+    assert guess([f"{1400000000 + 4000 * step}" for step in range(120)], "shown").settings == {"kind": "time"}
+    hours = [day.strftime("%Y%m%d%H") for day in DAYS]
+    assert guess(hours, "shown").settings == {"kind": "time"}
+
+
+@pytest.mark.parametrize(
+    ("written", "what"),
+    [
+        (lambda day: f"{day:%G-W%V-%u}", "days of ISO weeks"),
+        (lambda day: f"{day:%Y-%j}", "days of a year"),
+        (lambda day: f"{day:%Y%j}", "days of a year"),
+        (lambda day: f"{day:%d%m%y}".lstrip("0"), "days without their leading zero"),
+        (lambda day: f"/Date({int(day.timestamp()) * 1000})/", "milliseconds in words"),
+        (lambda day: f"{day.hour} hours ago", "times before an export"),
+        (lambda day: f"{day.timestamp() / 86400 + 25569:.5f}", "days of a spreadsheet"),
+        (lambda day: f"{day.timestamp() // 86400:.0f}", "days since 1970"),
+        (lambda day: f"{day.timestamp() / 86400 + 2440587.5:.4f}", "Julian days"),
+        (lambda day: f"{day.timestamp() * 1e6:.0f}", "microseconds since 1970"),
+        (lambda day: f"{int(day.timestamp()) * 10**9}", "nanoseconds since 1970"),
+        (lambda day: f"{(int(day.timestamp()) + 11644473600) * 10**7}", "file times of Windows"),
+        (lambda day: f"{(int(day.timestamp()) + 62135596800) * 10**7}", "ticks of .NET"),
+    ],
+)
+def test_times_that_are_not_read_are_left_out_by_their_name(written, what):
+    days = [day + datetime.timedelta(days=step) for step, day in enumerate(DAYS)]
+    found = guess(map(written, days), "shown_at")
+    assert not found.settings and found.unsure
+    assert found.comment.startswith(f"times as {written(days[0])}, {what}, which are not read: left out; write ")
+
+
+@pytest.mark.parametrize("form", ["%GW%V", "%Y-%m", "%m/%Y"])
+def test_weeks_and_months_are_categories_that_are_asked_about(form):
+    found = guess(day.strftime(form) for day in DAYS)
+    assert found.settings == {"kind": "categorical"} and found.unsure
+    assert found.comment.endswith("are categories: do they return in later rows?")
+
+
+@pytest.mark.parametrize("wrong", ["2026-05-01 24:30", "0000-00-00 00:00", "never"])
+def test_a_value_that_is_no_time_is_shown_beside_one_that_is(wrong):
+    found = guess(wrong if step % 20 == 7 else f"{day:%Y-%m-%d %H:%M}" for step, day in enumerate(DAYS))
+    assert not found.settings and found.unsure
+    assert found.comment.startswith(
+        f"times as 2026-05-01 09:30, and 5.0% of the values, as {wrong}, are none: left out"
+    )
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        [f"{45 + step / 7:.2f}" for step in range(120)],
+        [f"{100_000 + 37 * step}" for step in range(120)],
+        [f"{5_000_000_000 + 7_919_111 * step}" for step in range(120)],
+    ],
+)
+def test_other_numbers_of_a_time_name_are_no_times(numbers):
+    found = guess(numbers, "time")
+    assert found.settings.get("kind") != "time" and "times" not in found.comment
+
+
 def test_times_that_are_not_those_of_the_rows_are_left_out():
     """A model would read the weekday of a birthday."""
     columns = {
@@ -140,3 +236,54 @@ def test_times_that_are_not_those_of_the_rows_are_left_out():
     assert not any(each.settings for each in found.values())
     # Ratings of many years, as MovieLens has them: without another time they are the rows' own.
     assert not other_times({"seen": columns["seen"]}, {"seen": guesses["seen"]})
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        lambda second: f"{second}.5",
+        lambda second: "" if second % 30 == 0 else str(second),
+        lambda second: "NULL" if second % 30 == 0 else f"{second}000",
+        lambda second: f"{datetime.datetime.fromtimestamp(second, datetime.UTC):%y%m%d%H%M}",
+        lambda second: f"{datetime.datetime.fromtimestamp(second, datetime.UTC):%Y%m%dT%H%M%SZ}",
+        lambda second: f"{datetime.datetime.fromtimestamp(second, datetime.UTC):%Y%m%d%H}",
+        lambda second: f"{datetime.datetime.fromtimestamp(second, datetime.UTC):%Y-%m-%dT%H:%M:%S}.123456789012Z",
+    ],
+)
+def test_a_log_that_is_not_in_the_order_of_its_times_is_split_by_them(tmp_path, written):
+    seconds = [1_714_435_201 + 3607 * step for step in range(300)]
+    clicks = [step % 4 == 0 for step in range(300)]
+    by_kind = {}
+    for name, order in (("shuffled", np.random.default_rng(2).permutation(300)), ("sorted", range(300))):
+        lines = [f"{written(seconds[row])},shop{row % 7},{clicks[row]:d}" for row in order]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["shown_at,shop,click", *lines]) + "\n")
+        text, _ = draft([str(tmp_path / f"{name}.csv")])
+        by_kind[name] = yaml.safe_load(text)["data"]["split"]
+    assert by_kind["sorted"] == {"by": "order"}
+    assert (by_kind["shuffled"]["by"], by_kind["shuffled"]["column"]) == ("time", "shown_at")
+
+
+@pytest.mark.parametrize(
+    ("name", "apart", "comment"),
+    [
+        ("click_time", lambda row: 3 + row % 50, "of what follows the click, by its name: left out"),
+        ("orderedAt", lambda row: 3 + row % 50, "of what follows the click, by its name: left out"),
+        ("seen", lambda row: 5 if row % 4 == 0 else 0, "its values alone give the label away"),
+        ("departure", lambda row: 86_400 + row % 9 * 3_600, "are they known when the row is shown?"),
+        ("click_time", lambda row: -3_600, ""),  # of the click before
+    ],
+)
+def test_a_time_after_the_row_own_is_left_out_or_asked_about(tmp_path, name, apart, comment):
+    start = datetime.datetime(2026, 5, 1)
+    lines = [
+        f"{start + datetime.timedelta(seconds=97 * row)},{start + datetime.timedelta(seconds=97 * row + apart(row))},"
+        f"shop{row % 7},{row % 4 == 0:d}"
+        for row in range(300)
+    ]
+    (tmp_path / "log.csv").write_text("\n".join([f"impression_time,{name},shop,click", *lines]) + "\n")
+    text, unsure = draft([str(tmp_path / "log.csv")])
+    features = [column for feature in yaml.safe_load(text)["features"] for column in feature["columns"]]
+    assert (name not in features) == (comment.endswith("left out") or "alone" in comment)
+    told = [line for line in unsure if line.startswith(f"{name}: ")]
+    assert [comment in line for line in told] == [True] * bool(comment)
+    assert "impression_time" in features

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ from ctrpipe.pipeline.components.drift_check import DriftCheck, DriftGate, Drift
 from ctrpipe.pipeline.components.log_statistics_gen import LogStatisticsGen
 from ctrpipe.pipeline.config import Monitoring
 from ctrpipe.pipeline.monitoring.drift import compare_logs
+from ctrpipe.pipeline.report.drift import print_attributions
 from ctrpipe.transforms.log.described_files import describe_file, states_of, write_states
 from ctrpipe.transforms.log.files import FileState
 from ctrpipe.transforms.log.payload import PayloadWriter, payload_schema
@@ -280,16 +282,16 @@ def config(tmp_path) -> pathlib.Path:
 def test_the_command_says_with_its_exit_code_whether_there_is_a_breach(tmp_path, config):
     new, old = log(tmp_path / "new.tsv", 1), log(tmp_path / "old.tsv", 2)
     code, output = call("drift", config, "--data", new, "--against", old)
-    assert code == 0 and "0 of 4 columns are further away" in output and "BREACH" not in output
+    assert code == 0 and "0 of 4 columns exceed their limit" in output and "BREACH" not in output
     other = log(tmp_path / "other.tsv", 1, site=["[b]new[/b]"] * ROWS)
     arguments = ("drift", config, "--data", other, "--against", old, "--output", tmp_path / "out")
     code, output = call(*arguments)
-    assert code == BLOCKED and "BREACH" in output and "1 of 4 columns are further away" in output
+    assert code == BLOCKED and "BREACH" in output and "1 of 4 columns exceed their limit" in output
     written = json.loads((tmp_path / "out" / "drift.json").read_text())
     assert written["breached"] and written["comparisons"][0]["columns"][0]["column"] == "site"
     page = (tmp_path / "out" / "drift.html").read_text(encoding="utf-8")
     assert "[b]new[/b]</bdi> (100.00%, 0.00%)" in page and "breach" in page and page.count("<script") == 1
-    assert "1 of 4 columns moved further than they may and than chance explains: site." in page
+    assert "1 of 4 columns exceed their limit, beyond chance: site." in page
     assert 'aria-label="Distance between the logs"' in page
     code, output = call(*arguments, "--set", "monitoring.columns.site=1.0")
     assert code == 0
@@ -436,3 +438,10 @@ def test_histories_that_became_shorter_are_found_though_their_items_are_the_same
     assert columns["seen (length)"]["breached"] and columns["seen (length)"]["measure"] == "jensen_shannon_divergence"
     alike, _ = compared_sequences(tmp_path)
     assert not any(column["breached"] for column in alike.values())
+
+
+def test_limits_of_shares_have_the_unit_of_the_shares(capsys):
+    column = {"column": "site", "share": 0.25, "other": 0.2, "threshold": 0.02, "breached": True}
+    sides = {"log": {"name": "new", "rows": 200}, "other": {"name": "previous", "rows": 100}}
+    print_attributions({**sides, "model": "runs/mine", "columns": [column]})
+    assert re.search(r"25\.00% +│ 20\.00% +│ 2\.00% +│ BREACH", capsys.readouterr().out)

@@ -104,7 +104,7 @@ def test_a_run_that_may_write_no_file_so_large(tmp_path):
     assert call("generate", "--rows", 1000, "--output", tmp_path / "log.tsv")[0] == 0
     arguments = ["run", "config.yaml", "--data", "log.tsv", "--output", "out"]
     ended = limited(arguments, resource.RLIMIT_FSIZE, 150_000, tmp_path)
-    one_line(ended.returncode, ended.stderr, "tfx/metadata.sqlite in the output folder, cannot be written; has the")
+    one_line(ended.returncode, ended.stderr, "tfx/metadata.sqlite in the output folder, cannot be written; is the")
     assert not (tmp_path / "out" / "models").exists()
 
 
@@ -148,7 +148,10 @@ def test_address_space_is_needed_for_each_core(monkeypatch):
 def test_what_libraries_raise_where_memory_or_threads_run_out():
     for text, said in (
         ("libtensorflow_cc.so.2: failed to map segment from shared object", "memory has run out; close other"),
-        ("can't start new thread", "the system starts no further thread; see ulimit -u and ulimit -v, or close other"),
+        (
+            "can't start new thread",
+            "the system cannot start another thread; see ulimit -u and ulimit -v, or close other",
+        ),
     ):
         found, code = explain(RuntimeError(text))
         assert code == MISTAKE and found.startswith(said)
@@ -179,7 +182,7 @@ def test_a_worker_that_the_system_kills():
     with pytest.raises(Exception) as caught:  # noqa: PT011  what it is, explain has to know
         Workers(processes=2).map(die, [1, 2], 1.0)
     said, code = explain(caught.value)
-    assert code == MISTAKE and said.startswith("a process of this command was killed, as the system does where memory")
+    assert code == MISTAKE and said.startswith("a process of this command was killed, probably because memory")
 
 
 def test_a_training_process_that_the_system_kills(tmp_path, monkeypatch):
@@ -187,7 +190,7 @@ def test_a_training_process_that_the_system_kills(tmp_path, monkeypatch):
     (tmp_path / "python").write_text(f"#!/bin/sh\nexec {sys.executable} {tmp_path / 'killed.py'}\n")
     (tmp_path / "python").chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    with pytest.raises(InputError, match="training on jax: a process of this command was killed, as the system does"):
+    with pytest.raises(InputError, match="training on jax: a process of this command was killed, probably because"):
         process.train_with_worker(tmp_path, "jax", None)
 
 

@@ -204,7 +204,7 @@ def test_lightgbm_gets_no_nan_that_it_would_take_for_missing():
     network = types.SimpleNamespace(
         boost=lambda inputs: (broken, broken), trees=types.SimpleNamespace(leaves=2, depth=1)
     )
-    with pytest.raises(NotFiniteError, match="what the network gives to the trees"):
+    with pytest.raises(NotFiniteError, match="an output of the network for the trees"):
         learn_trees(network, [({}, np.ones((4, 1)))], None, 1, 0)
 
 

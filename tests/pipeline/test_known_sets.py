@@ -23,7 +23,19 @@ from ctrpipe.transforms.generate import generate_kddcup2012
 from ctrpipe.transforms.log.ingest import ingest
 from ctrpipe.transforms.log.payload import payload_files, read_payload
 from ctrpipe.transforms.log.split import SPLITS
-from tests.pipeline.published_sets import SHAPES, criteo_1tb, mind, movielens_1m, write
+from tests.pipeline.published_sets import (
+    SHAPES,
+    amazon_2014,
+    amazon_2023,
+    amazon_ratings,
+    criteo_1tb,
+    mind,
+    movielens_1m,
+    movielens_25m,
+    taobao_ads,
+    taobao_events,
+    write,
+)
 
 # The training, validation and test rows; None where they follow from draws.
 EXPECTED = {
@@ -37,7 +49,8 @@ EXPECTED = {
 
 def drafted(name, folder):
     text, unsure = draft_of_known(name, [str(folder)])
-    assert not unsure and text.startswith(f"# Written by `ctrpipe init --dataset {name}`.")
+    assert all("meta_Electronics.json.gz is no JSON lines" in sentence for sentence in unsure)
+    assert text.startswith(f"# Written by `ctrpipe init --dataset {name}`.")
     return load_config(read_yaml(text))
 
 
@@ -124,6 +137,39 @@ def test_what_of_a_set_is_not_there_is_said(tmp_path, shape, absent, said):
     assert re.fullmatch(f"{re.escape(str(tmp_path))} {said}.*", sentence)
 
 
+@pytest.mark.parametrize(
+    ("name", "writers", "read", "others"),
+    [
+        ("movielens", (movielens_1m, movielens_25m), "ml-1m/ratings.dat", "ratings.csv"),
+        ("taobao", (taobao_ads, taobao_events), "raw_sample.csv", "UserBehavior.csv"),
+        ("amazon", (amazon_2023, amazon_ratings), "All_Beauty.jsonl", "ratings_Electronics.csv"),
+    ],
+)
+def test_a_second_log_in_the_folder_is_said_to_be_unread(tmp_path, name, writers, read, others):
+    for writes in writers:
+        writes(tmp_path)
+    text, unsure = draft_of_known(name, [str(tmp_path)])
+    assert unsure == [f"{tmp_path / read} is read, and {tmp_path / others} not: a set has one such file"]
+    assert load_config(read_yaml(text)).data.paths == [str(tmp_path / read)]
+
+
+def test_impressions_without_labels_and_a_table_that_cannot_be_read_are_said(tmp_path):
+    mind(tmp_path / "mind")
+    test = tmp_path / "mind" / "MINDlarge_test" / "behaviors.tsv"
+    write(test, "1\tU1\t11/13/2019 8:36:57 AM\tN1\tN2 N3\n")
+    _, unsure = draft_of_known("mind", [str(tmp_path / "mind")])
+    assert f"{test} has no labels, as in the test set, and is not read" in unsure
+    amazon_2014(tmp_path / "amazon")
+    _, [sentence] = draft_of_known("amazon", [str(tmp_path / "amazon")])
+    assert f"{tmp_path / 'amazon' / 'meta_Electronics.json.gz'} is no JSON lines with asin and one of" in sentence
+
+
+def test_a_draft_has_no_anchors(tmp_path):
+    amazon_2023(tmp_path)
+    text, _ = draft_of_known("amazon", [str(tmp_path)])
+    assert "sequences: [main_category, store]" in text and "&" not in text and "*" not in text
+
+
 def test_a_file_that_is_there_plain_and_compressed_is_read_once(tmp_path):
     criteo_1tb(tmp_path)
     write(tmp_path / "day_3", gzip.decompress((tmp_path / "day_3.gz").read_bytes()).decode())
@@ -140,11 +186,12 @@ def test_the_files_of_kdd_cup_2012(tmp_path):
 
 MISTAKES = [
     ("criteo", {}, "lacks train.txt of criteo, plain or compressed; it has no files"),
+    ("movielens", {"ml-1m.zip": "PK"}, r"lacks u\.data .*; it has ml-1m\.zip; unpack ml-1m\.zip first"),
     ("criteo", {"train.csv": "a,b\n"}, r"lacks train\.txt of criteo, plain or compressed; it has train\.csv"),
     (
         "criteo",
         {"train.txt": "1\t2\t3\n0\t4\t5\n"},
-        r"3 columns without a header; that of criteo has 40 without a header",
+        r"3 columns without a header; that of criteo has 40 without a header: draft another file by `ctrpipe init /",
     ),
     ("criteo_1tb", {"day_0": "1\n", "day_1": "0\n"}, "2 of the days day_0 to day_23; put three there at least"),
     (
@@ -152,7 +199,7 @@ MISTAKES = [
         {"train.csv": "id,click,hour\n1,0,14102100\n2,1,14102100\n"},
         "lacks the column C1 of avazu; it has id, click",
     ),
-    ("movielens", {"movies.csv": "movieId,title\n"}, r"lacks ratings\.csv or ratings\.dat or u\.data of movielens"),
+    ("movielens", {"movies.csv": "movieId,title\n"}, r"lacks u\.data or ratings\.dat or ratings\.csv of movielens"),
     ("movielens", {"ratings.csv": "user,item\n1,2\n3,4\n"}, r"ratings\.csv: lacks the column userId of movielens"),
     (
         "mind",

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import pathlib
+import threading
 
 import numpy as np
 import pytest
@@ -94,6 +95,25 @@ def test_a_fit_is_scikit_learns(tmp_path: pathlib.Path, monkeypatch: pytest.Monk
         np.testing.assert_allclose(found.weights.ids[1:], expected.coef_[0, 1:41], atol=2e-3)
         np.testing.assert_allclose(found.weights.dense, [expected.coef_[0, 41], 0], atol=2e-3)
         assert found.weights.bias == pytest.approx(expected.intercept_[0], abs=2e-3)
+
+
+def test_a_fit_is_the_same_with_any_number_of_threads(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear_fit, "_BLOCK_ROWS", 100)
+    files, fits, threads = write(tmp_path, "train", rows(1000, 1)), [], set()
+
+    def recorded(logits: np.ndarray) -> np.ndarray:
+        threads.add(threading.current_thread().name)
+        return expit(logits)
+
+    monkeypatch.setattr(linear_fit, "expit", recorded)
+    for number in (1, 3):
+        monkeypatch.setattr(linear_fit, "cores", lambda number=number: number)
+        threads.clear()
+        fits.append(linear_fit.LinearRows(files, ONE).fit(0, 0.3))
+        assert (threading.current_thread().name in threads) == (number == 1) and len(threads) <= number
+    one, several = fits
+    np.testing.assert_array_equal(one.weights.ids, several.weights.ids)
+    assert (one.weights.bias, one.loss, one.iterations) == (several.weights.bias, several.loss, several.iterations)
 
 
 def test_blocks_with_one_value_a_field_share_their_ones(tmp_path, monkeypatch) -> None:

@@ -51,7 +51,7 @@ def test_a_log_that_is_gone_after_the_push_costs_the_request_alone(tmp_path, cap
     write_request(config(), [str(tmp_path / "log.csv")], tmp_path)
     assert not (tmp_path / REQUEST).exists()
     said = capsys.readouterr()
-    assert f"the run has read its rows before, and {REQUEST} is not written" in said.out + said.err
+    assert f"the run is finished, but {REQUEST} is not written" in said.out + said.err
 
 
 @pytest.mark.parametrize("model", ["lr", "mine:Own"])
@@ -72,6 +72,15 @@ def test_the_commands_after_a_run_name_its_model_and_its_log(tmp_path, model):
     assert stored[0][3] == "s3://bucket/run/models/ads"
     # A run in a store does not know which rows were its test rows.
     assert stored[2][1:] == ["explain", "s3://bucket/run", "--data", "log.csv"]
+
+
+def test_the_commands_after_a_run_name_a_test_file_where_the_split_names_the_files(tmp_path):
+    files = {"train": ["day_0"], "validation": ["day_1"], "test": ["day_2"]}
+    data = {**CONFIG["data"], "split": {"by": "files", "files": files}}
+    commands = after_push(config(data=data), [], tmp_path, tmp_path)
+    assert [command[command.index("--input") + 1] for command in commands if "--input" in command] == ["day_2"] * 2
+    commands = after_push(config(data=data), [], "s3://bucket/run", tmp_path)
+    assert commands[2][1:] == ["explain", "s3://bucket/run", "--data", "day_2"]
 
 
 def gate(metric: str, kind: str = "absolute", passed: bool = False) -> dict:

@@ -56,7 +56,7 @@ def test_a_model_that_is_too_good_is_said(auc, rig, said):
 def test_a_training_that_a_number_ended_is_said():
     figure = "lr: the training loss is not a finite number in epoch 2 (step 8)"
     found = notes({"rig": 0.1}, {**history(0.5, stopped="a number was not finite"), "not_finite": figure})
-    assert found == [f"{figure}, and the best weights before are what was kept"]
+    assert found == [f"{figure}; the best weights before are kept"]
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ def test_too_few_days_are_one_line(days):
 def test_a_log_that_a_run_makes_first_is_one_line(days):
     parts = {"format": "parquet", "labels": {"ctr": "label"}}
     late = {**SMALL, "data": {**parts, "label_delay": {"time": "at", "delay": "3d"}}}
-    with pytest.raises(InputError, match="^data.label_delay: .* by `ctrpipe prepare labels`, and leave"):
+    with pytest.raises(InputError, match="^data.label_delay: .* with `ctrpipe prepare labels`, and leave"):
         plan_of(days, config=check_config(late, (), "small.yaml"))
     parts["split"] = {"by": "time", "column": "part", "validation_from": "1", "test_from": "2"}
     features = [{"kind": "categorical", "columns": ["user", "item"]}]
@@ -161,7 +161,7 @@ def test_a_log_that_a_run_makes_first_is_one_line(days):
         "features": features,
         "events": {"columns": ["user", "item", "time"], "negatives": 4},
     }
-    with pytest.raises(InputError, match="^events: .* by `ctrpipe prepare history`, and leave events out"):
+    with pytest.raises(InputError, match="^events: .* with `ctrpipe prepare history`, and leave events out"):
         plan_of(days, config=check_config(events, (), "small.yaml"))
 
 
@@ -177,7 +177,7 @@ def test_days_are_folders_or_files_in_order_and_one_that_lacks_is_said(days, tmp
     ):
         with pytest.raises(InputError, match=message):
             find_days([str(tmp_path / pattern)])
-    with pytest.raises(InputError, match="day=2026-01-01 comes twice"):
+    with pytest.raises(InputError, match="day=2026-01-01 appears twice"):
         find_days([str(tmp_path / "logs" / NAMES[0])] * 2)
     (tmp_path / "logs" / "day=2026-01-06").mkdir()
     with pytest.raises(InputError, match="the folder of day=2026-01-06 holds no file"):
@@ -250,7 +250,7 @@ def test_policies_are_summed_up_and_compared_on_the_same_days(tmp_path, capsys):
     assert (tmp_path / "replay.svg").read_text().startswith("<svg")
     print_replay(RESULTS)
     said = capsys.readouterr().out
-    assert "warm: AUC -0.0025 beside retrain (" in said and "for 15% of its CPU seconds" in said and "0.7250" in said
+    assert "warm: AUC -0.0025 against retrain (" in said and "for 15% of its CPU seconds" in said and "0.7250" in said
 
 
 def test_the_metrics_of_numbers_beside_clicks_are_scored_and_shown(days, calls, tmp_path, monkeypatch, capsys):
@@ -274,7 +274,7 @@ def test_the_metrics_of_numbers_beside_clicks_are_scored_and_shown(days, calls, 
 
 def test_one_day_that_tells_has_no_interval(capsys):
     print_replay([result for result in RESULTS if result["day"] in "ab"])
-    assert "warm: AUC -0.0100 beside retrain, for 15% of its CPU" in capsys.readouterr().out.replace("\n", " ")
+    assert "warm: AUC -0.0100 against retrain, for 15% of its CPU" in capsys.readouterr().out.replace("\n", " ")
 
 
 def test_seeds_are_paired_and_shown_by_their_mean(capsys):

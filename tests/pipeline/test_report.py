@@ -239,7 +239,7 @@ def test_a_blocked_model_and_a_baseline_that_was_not_trained(tmp_path):
     (tmp_path / "metrics.json").write_text(json.dumps(metrics))
     texts = Page(write_report(tmp_path).read_text(encoding="utf-8")).texts
     assert any(text.startswith("the model is blocked by 1 gate of 1 and not pushed (C9: C9): ") for text in texts)
-    assert any(text.startswith("No slices were asked for") for text in texts)
+    assert any(text.startswith("No slices are configured") for text in texts)
     assert not [text for text in texts if "baseline" in text or "pushed as" in text]
 
 

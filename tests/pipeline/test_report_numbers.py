@@ -190,7 +190,7 @@ def words(metrics=BLESSED, gates=GATES, ahead=None, auc=(0.7, 0.8), calibration=
 
 def test_the_verdict_says_what_became_of_the_model_and_how_good_it_is():
     start = "fm passed 2 gates and is pushed as version 12: its AUC is 0.7500 (95% 0.7000 to 0.8000), "
-    end = ", and it predicts 5.0% more clicks than came."
+    end = ", and it predicts 5.0% more clicks than were observed."
     assert words(ahead=(0.01, 0.02)) == f"{start}0.0100 to 0.0200 above that of the baseline lr{end}"
     assert words(ahead=(-0.02, -0.01)) == f"{start}0.0100 to 0.0200 below that of the baseline lr{end}"
     assert words(ahead=(-0.02, 0.01)) == f"{start}not shown to differ from that of the baseline lr{end}"
@@ -204,8 +204,8 @@ def test_the_verdict_on_a_blocked_model_names_the_gate_and_on_few_rows_what_is_n
         "fm is blocked by 1 gate of 2 and not pushed (rig: -0.1 is below 0): its AUC"
     )
     assert "(auc: 0.6 is below 0.7; and 1 other): its" in words(blocked, failed)
-    assert words(blocked, failed, calibration=None).endswith("it predicts 50.0% fewer clicks than came.")
-    within = "it predicts 1.050 times the clicks that came, no further from them than chance explains."
+    assert words(blocked, failed, calibration=None).endswith("it predicts 50.0% fewer clicks than were observed.")
+    within = "it predicts 1.050 times the observed clicks, a difference within chance."
     assert words(calibration=(0.9, 1.2)).endswith(within)
     none = {**BLESSED, "auc": None, "calibration": None, "model_version": None}
     assert words(none, []) == "fm had no gate to pass: its AUC is not defined on these test rows."

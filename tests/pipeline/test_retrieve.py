@@ -389,11 +389,11 @@ def test_what_cannot_be_retrieved_is_refused_in_one_line(folder, indexed, tmp_pa
     with pytest.raises(InputError, match="the version has no index; make one with --items and --output"):
         answer(towers, [str(folder / "users.csv")], tmp_path / "best.parquet")
     films = [str(folder / "films.csv")]
-    with pytest.raises(InputError, match="--cells 21: there are 20 items; give fewer cells than items"):
+    with pytest.raises(InputError, match="--cells 21: there are 20 items; give at most that many cells"):
         index_items(TrainedModel(towers, None), films, None, 8, tmp_path / "out", Approximate(cells=21))
     with pytest.raises(InputError, match="no approximate index; make one with --index approximate and --output"):
         answer(indexed, [str(folder / "users.csv")], tmp_path / "best.parquet", "approximate")
-    with pytest.raises(InputError, match="--item User: no column of the item's of kind categorical; they are film id"):
+    with pytest.raises(InputError, match="--item User: not a categorical column of the item; those are film id"):
         index_items(TrainedModel(towers, None), ["any"], "User", 8, tmp_path / "out")
     with pytest.raises(InputError, match="a version has no rows; give --items, a log with film id, year"):
         index_items(TrainedModel(towers, None), [], None, 8, tmp_path / "out")

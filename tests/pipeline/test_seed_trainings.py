@@ -372,7 +372,7 @@ def test_two_sides_that_depend_on_no_seed_have_no_noise_of_trainings(tmp_path: p
     left_by_nodes(tmp_path, drawn(1, 0.6, 1), drawn(1, 0.3, 2))
     found = gathered(tmp_path)
     assert found.difference is not None and found.difference["auc"]["seeds_error"] == 0
-    assert "over rows and seeds (1 and 1)" in seeds_verdict(found) and "turn it round" not in seeds_verdict(found)
+    assert "over rows and seeds (1 and 1)" in seeds_verdict(found) and "reverse it" not in seeds_verdict(found)
 
 
 def test_without_a_baseline_there_is_no_verdict(tmp_path: pathlib.Path) -> None:

@@ -316,12 +316,12 @@ def done(tmp_path_factory) -> pathlib.Path:
         code, output = call(*command(folder))
     finally:
         sweep_measure.train_and_measure = original
-    assert code == 130 and "the same command again goes on" in output
+    assert code == 130 and "repeat the command to continue" in output
     assert len(list((folder / "out" / "results").glob("*.json"))) == 1
     first = {path: path.stat().st_mtime_ns for path in (folder / "out" / "results").iterdir()}
     code, output = call(*command(folder))
     assert code == 0, output
-    assert "3 trainings to do; 1 are there already" in output and "Transform: from cache" in output
+    assert "3 training runs to do; 1 are already done" in output and "Transform: from cache" in output
     assert "[3/3] embedding_dim=4, seed 2" in output and "0 min 00 s left" in output
     assert {path: path.stat().st_mtime_ns for path in first} == first
     return folder
@@ -366,8 +366,8 @@ def test_a_sweep_keeps_its_models_on_demand(done, tmp_path):
     command = ["sweep", done / "config.yaml", *data, "--grid", "model.embedding_dim=2,4"]
     assert call(*command[:-1], "model.embedding_dim=2")[0] == 0
     code, output = call(*command, "--keep-models")
-    assert code == 0 and "2 trainings to do" in output  # the one that is done has left no model
-    assert "0 trainings to do" in call(*command, "--keep-models")[1]
+    assert code == 0 and "2 training runs to do" in output  # the one that is done has left no model
+    assert "0 training runs to do" in call(*command, "--keep-models")[1]
     for point in json.loads((tmp_path / "out" / "sweep.json").read_text())["points"]:
         [run] = point["runs"]
         model = ctrpipe.load(run["kept_model"])
@@ -404,9 +404,9 @@ def test_a_run_in_the_same_folder_shares_the_transform_and_has_the_same_metrics(
 def test_a_finished_sweep_trains_nothing_and_a_larger_one_only_what_is_new(done):
     without_costs = [value for value in command(done)[:-1] if value != "--costs"]
     code, output = call(*without_costs, "model.embedding_dim=4,3", "--set", "training.epochs=2")
-    assert code == 0 and "2 trainings to do; 2 are there already" in output, output
+    assert code == 0 and "2 training runs to do; 2 are already done" in output, output
     code, output = call(*command(done))
-    assert code == 0 and "0 trainings to do; 4 are there already" in output
+    assert code == 0 and "0 training runs to do; 4 are already done" in output
 
 
 @pytest.mark.large(like="tests/pipeline/test_sweep.py::test_a_training_costs_what_all_its_stages_cost")
@@ -414,7 +414,7 @@ def test_a_finished_sweep_trains_nothing_and_a_larger_one_only_what_is_new(done)
 def test_costs_are_measured_once_and_need_no_training(done):
     without = [value for value in command(done) if value != "--costs"]
     code, output = call(*without)
-    assert code == 0 and "0 trainings to do; 4 are there already" in output, output
+    assert code == 0 and "0 training runs to do; 4 are already done" in output, output
     assert json.loads((done / "out" / "sweep.json").read_text())["points"][0]["runs"][0]["costs"] is None
     file = next((done / "out" / "results").glob("costs-*.json"))
     before = file.stat().st_mtime_ns
@@ -423,7 +423,7 @@ def test_costs_are_measured_once_and_need_no_training(done):
     for each in (done / "out" / "results").glob("costs-*.json"):
         each.unlink()
     code, output = call(*command(done))
-    assert code == 0 and "0 trainings to do" in output, output
+    assert code == 0 and "0 training runs to do" in output, output
     for what in ("inference", "training"):
         assert f"Costs: {what}, 20 of 20 repeats of 2 models" in output
 

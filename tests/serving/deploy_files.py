@@ -12,7 +12,7 @@ CONFIG = FOLDER / "config"
 
 
 def documents(*names: str) -> list[dict[str, Any]]:
-    """The YAML documents of these files or folders, without kustomize's own."""
+    """Returns the YAML documents of these files or folders, without kustomize's own."""
     files = [file for name in names for file in sorted((FOLDER / name).rglob("*.yaml") or [])]
     files += [FOLDER / name for name in names if (FOLDER / name).is_file()]
     found = [document for file in files for document in yaml.safe_load_all(file.read_text())]
@@ -32,7 +32,7 @@ def container() -> dict[str, Any]:
 
 
 def flags() -> dict[str, list[str]]:
-    """The server's flags in each kind of deployment; KServe's own runtime adds ports, name and folder."""
+    """Returns the server's flags in each kind of deployment; KServe's own runtime adds ports, name and folder."""
     model = by_kind("InferenceService", "kserve")["spec"]["predictor"]["model"]
     runtime = ["--port=9000", "--rest_api_port=8080", "--model_name=ctr", "--model_base_path=/mnt/models"]
     return {
@@ -43,7 +43,7 @@ def flags() -> dict[str, list[str]]:
 
 
 def options(flags: list[str], models: pathlib.Path) -> ServerOptions:
-    """The flags with this folder instead of the container's /models, on ports of their own choice."""
+    """Returns the flags with this folder instead of the container's /models, on free ports."""
     models_config = models / "models.config"
     models_config.write_text((CONFIG / "models.config").read_text().replace("/models/", f"{models}/"))
     places = {"/config/models.config": models_config, "/mnt/models": models / "ctr"}

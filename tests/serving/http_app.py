@@ -4,7 +4,7 @@ from ctrpipe.serving.server.http_protocol import Response
 
 
 class App:
-    """Answers with a function.
+    """An application that answers with a function.
 
     Args:
         answer: Of a request.

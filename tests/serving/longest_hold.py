@@ -1,4 +1,4 @@
-"""For how long work keeps the interpreter."""
+"""Measures for how long work holds the interpreter."""
 
 import sys
 import threading
@@ -8,7 +8,7 @@ from ctrpipe.serving.server.core import SWITCH_SECONDS
 
 
 def longest_hold(work):
-    """The longest CPU time of the process during which another thread waited to run."""
+    """Returns the longest CPU time of the process during which another thread waited to run."""
     holds, stop = [], threading.Event()
 
     def watch():

@@ -1,4 +1,4 @@
-"""A servable as ctrpipe exports it, for a log with every kind of column and two tasks, in a few seconds."""
+"""A servable of ctrpipe's export, for a log with every kind of column and two tasks, made in a few seconds."""
 
 import pathlib
 from collections.abc import Callable, Mapping
@@ -86,7 +86,7 @@ def save(
     calibrate: Callable[[FeatureMap], FittedCalibration] | None = None,
     explains: bool = False,
 ) -> pathlib.Path:
-    """Exports an untrained model on what is learned from some rows; returns the version's folder."""
+    """Exports an untrained model with the statistics of some rows; returns the version's folder."""
     payload = folder / "payload"
     payload.mkdir(parents=True)
     train = rows(2000, 1)

@@ -1,4 +1,4 @@
-"""Fake servers with the answers of a test."""
+"""Fake servers that give the answers of a test."""
 
 import concurrent.futures
 import contextlib
@@ -136,7 +136,7 @@ class GrpcServer(prediction_service_pb2_grpc.PredictionServiceServicer, model_se
 
 @contextlib.contextmanager
 def grpc_server(servicer: GrpcServer, port: int = 0) -> Iterator[str]:
-    """Yields the address."""
+    """Runs the server until the block ends, and yields its address."""
     options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1), ("grpc.so_reuseport", 0)]
     server = grpc.server(concurrent.futures.ThreadPoolExecutor(8), options=options)
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(servicer, server)

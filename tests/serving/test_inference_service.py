@@ -118,9 +118,9 @@ def test_what_kserve_cannot_do_is_one_line_and_changes_nothing(manifest, tmp_pat
     refused("--remove", "stable", "--remove: there is always a stable version")
     refused("--rollback", "--share", 10, "--rollback takes no labels")
     refused("stable=13", "--grpc", "localhost:1", "--grpc and --url: KServe itself waits for a version; leave them out")
-    refused("stable=13", "--model_config_file", "m", "give --model_config_file or --inference_service, one of them")
+    refused("stable=13", "--model_config_file", "m", "give either --model_config_file or --inference_service")
     one_line(*call("canary", "other", "--inference_service", manifest), "the InferenceService ctr, not other")
-    one_line(*call("canary", "ctr"), "give --model_config_file or --inference_service, one of them")
+    one_line(*call("canary", "ctr"), "give either --model_config_file or --inference_service")
     one_line(*call("canary", "ctr", "--model_config_file", "m", "--share", 5), "--share: only with --inference_service")
     refused("cannot be read", file=tmp_path / "absent.yaml")
     for number, text in enumerate(("kind: [", "- 1", "kind: Deployment\nmetadata: {name: ctr}")):

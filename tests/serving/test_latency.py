@@ -384,7 +384,7 @@ def test_a_url_of_no_model_is_refused(url):
 
 def test_a_server_that_ends_at_once_is_named_with_its_last_words(tmp_path):
     command = (sys.executable, "-c", "import sys; print('no such flag'); sys.exit(2)")
-    with pytest.raises(InputError, match="ended with exit code 2; its last words: no such flag"):
+    with pytest.raises(InputError, match="ended with exit code 2; its last lines: no such flag"):
         with started(command, tmp_path):
             pass
 

@@ -11,10 +11,12 @@ from tensorflow.core.framework import tensor_pb2
 from tensorflow.core.protobuf import config_pb2, saved_model_pb2
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.models.base.feature_map import FeatureMap, Text
 from ctrpipe.serving import loader
+from ctrpipe.serving.layout import Asset, asset_path
 from ctrpipe.serving.loader import Servable
 from ctrpipe.serving.server.options import parse_flags
-from ctrpipe.serving.server.session_options import session_config
+from ctrpipe.serving.server.session_options import for_first_version, session_config
 
 
 class Straight(tf.Module):
@@ -218,7 +220,7 @@ def test_a_folder_without_a_model_is_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "intra", "inter"),
     [
-        ([], 0, -1),  # automatic: all processors within an operation, one operation after another
+        ([], 0, -1),  # automatic: the first version sets the threads within an operation; one operation after another
         (["--tensorflow_session_parallelism=3"], 3, 3),
         (["--tensorflow_intra_op_parallelism=2"], 2, 0),
         (["--tensorflow_intra_op_parallelism=2", "--tensorflow_inter_op_parallelism=-1"], 2, -1),
@@ -228,6 +230,35 @@ def test_a_folder_without_a_model_is_one_line(tmp_path):
 def test_flags_set_the_sessions_threads(flags, intra, inter):
     found = session_config(parse_flags(flags))
     assert (found.intra_op_parallelism_threads, found.inter_op_parallelism_threads) == (intra, inter)
+
+
+@pytest.mark.parametrize(
+    ("flags", "intra"),
+    [
+        ([], 1),
+        (["--tensorflow_session_parallelism=3"], 3),
+        (["--tensorflow_intra_op_parallelism=2", "--tensorflow_inter_op_parallelism=-1"], 2),
+        (["--tensorflow_inter_op_parallelism=5"], 0),
+    ],
+)
+def test_an_operation_of_a_click_model_takes_one_thread_unless_a_flag_says_so(flags, intra, tmp_path):
+    save_feature_map(tmp_path)
+    assert for_first_version(session_config(parse_flags(flags)), tmp_path).intra_op_parallelism_threads == intra
+
+
+def test_an_operation_of_other_models_takes_all_processors(tmp_path):
+    config = session_config(parse_flags([]))
+    foreign, text, damaged = tmp_path / "foreign", tmp_path / "text", tmp_path / "damaged"
+    save_feature_map(text, Text(8, 100))
+    save_feature_map(damaged)
+    asset_path(damaged, Asset.FEATURE_MAP).write_text("{")
+    for version in (foreign, text, damaged):
+        assert for_first_version(config, version).intra_op_parallelism_threads == 0, version
+
+
+def save_feature_map(version, text=None):
+    asset_path(version, Asset.FEATURE_MAP).parent.mkdir(parents=True)
+    FeatureMap.from_sizes([("site", "categorical", 9)], text=text).save(asset_path(version, Asset.FEATURE_MAP))
 
 
 def test_a_flag_stands_above_the_sessions_file(tmp_path):

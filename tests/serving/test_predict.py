@@ -87,7 +87,7 @@ def test_malformed_rows_are_passed_over_and_said(url, log):
     log.write_text("\n".join(["bad", *lines[:2], "1\tx\ty", *lines[2:], "worse"]))
     code, output = predict(url, "--input", log, "--rows", 3)
     assert code == 0 and [row for row, _ in printed(output)] == [2, 3, 5]
-    assert "2 malformed rows were passed over, the first is line 1: expected 3 columns, found 1" in output
+    assert "2 malformed rows were skipped; the first is line 1: expected 3 columns, found 1" in output
     log.write_text("bad\nworse\n")
     one_line(*predict(url, "--input", log), "no good row in it")
 

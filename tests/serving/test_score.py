@@ -352,7 +352,7 @@ def test_a_stopped_scoring_goes_on_where_it_was(models, tmp_path, number):
     assert done.exists() and not list((tmp_path / "out").glob("part-*"))
     written = done.stat().st_mtime_ns
     code, printed = call(*arguments)
-    assert code == 0 and "3 parts, 2 of them by an earlier try" in printed, printed
+    assert code == 0 and "3 parts, 2 of them by an earlier run" in printed, printed
     assert "1,000,010 rows in, 1,000,010 scored, 0 malformed" in printed
     assert (tmp_path / "out" / done.name).stat().st_mtime_ns == written
     table = pyarrow.parquet.read_table(sorted((tmp_path / "out").glob("part-*")))
@@ -401,7 +401,7 @@ def test_two_scorings_at_once_need_two_folders(models, tmp_path):
     (tmp_path / "log.tsv").write_text(text())
     with (
         score_folder.ScoringFolder(tmp_path / "out").opened(),
-        pytest.raises(InputError, match="another scoring is at work"),
+        pytest.raises(InputError, match="another scoring is running"),
     ):
         score(models / "tsv", [str(tmp_path / "log.tsv")], tmp_path / "out")
 

@@ -131,7 +131,7 @@ def test_a_model_is_fetched_by_the_url_of_its_versions_or_of_one(store, tmp_path
     assert (fetch_model(base) / "saved_model.pb").read_text() == "twelve"
     assert (fetch_model(f"{base}/3/") / "saved_model.pb").read_text() == "three"
     assert fetch_model(base).name == "12" and fetch_model("a/b").parts == ("a", "b")
-    with pytest.raises(StoreError, match="no run and no model version here that is whole"):
+    with pytest.raises(StoreError, match="no complete run or model version here"):
         fetch_model(f"{base}/20")
     fetch_newest(base, tmp_path / "local")
     assert [path.name for path in (tmp_path / "local").iterdir()] == ["12"]

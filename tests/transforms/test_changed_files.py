@@ -105,7 +105,7 @@ def test_a_file_that_is_another_than_before_is_refused(tmp_path, kind, how, plac
         path.write_bytes(encoded(ROWS))
     before = states_of([describe_file(str(path)) for path in (first, second)])
     change(second, how, encoded)
-    with pytest.raises(InputError, match=f"2{name}: the file changed while it was read; let nothing write to it"):
+    with pytest.raises(InputError, match=f"2{name}: the file changed while it was read; stop the program that writes"):
         ingested(tmp_path / "out", [first, second], log, PLACES[place], before)
     assert not [*(tmp_path / "out").rglob("*.parquet")]
     second.write_bytes(encoded(ROWS))
@@ -125,7 +125,7 @@ def test_a_file_that_changes_while_a_range_is_read_is_refused(tmp_path, monkeypa
     batches = LogReader(log).read_range(plan([str(path)], log)[-1])
     assert len(next(batches).lines) < 600
     change(path, how, encoded)
-    with pytest.raises(InputError, match=f"{name}: the file changed while it was read; let nothing write to it"):
+    with pytest.raises(InputError, match=f"{name}: the file changed while it was read; stop the program that writes"):
         list(batches)
 
 

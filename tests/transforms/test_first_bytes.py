@@ -267,7 +267,7 @@ def test_a_file_of_another_kind_is_refused_by_name(tmp_path, kind):
 
 
 def test_a_database_is_refused_by_name(tmp_path):
-    with pytest.raises(InputError, match="an SQLite database, which is not read; export its table"):
+    with pytest.raises(InputError, match="an SQLite database, which is not supported; export its table"):
         read(write(tmp_path, database(tmp_path)), HEADER)
 
 
@@ -359,6 +359,6 @@ def test_a_file_that_is_gone_is_said_with_what_to_do(tmp_path, form):
     spec = LogSpec.model_validate({"data": data, "features": features})
     gone = tmp_path / f"log.{form}"
     with pytest.raises(
-        InputError, match=r"\(No such file or directory\); check the path, and leave a log's files there"
+        InputError, match=r"\(No such file or directory\); check the path, and keep the log's files in place"
     ):
         list(LogReader(spec).read(str(gone)))

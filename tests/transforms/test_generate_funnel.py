@@ -76,9 +76,9 @@ def test_the_command_writes_it_and_refuses_what_is_of_other_formats(tmp_path):
     assert done.exit_code == 0 and "9 rows" in done.output
     assert pa.parquet.read_table(output + ".truth.parquet").column_names == ["line", "probability", "after_click"]
     for options, message in (
-        (["--conversion-rate", "0.1"], "--conversion-rate is of --format funnel, not of criteo"),
-        (["--click-rate", "0.1"], "--click-rate is of --format kddcup2012, history and funnel, not of criteo"),
-        (["--format", "funnel", "--drift", "ids=0.1"], "--drift is of --format criteo and text, not of funnel"),
+        (["--conversion-rate", "0.1"], "--conversion-rate applies to --format funnel, not of criteo"),
+        (["--click-rate", "0.1"], "--click-rate applies to --format kddcup2012, history and funnel, not of criteo"),
+        (["--format", "funnel", "--drift", "ids=0.1"], "--drift applies to --format criteo and text, not of funnel"),
     ):
         done = CliRunner().invoke(main, ["generate", *options, "--output", str(tmp_path / "x")])
         assert done.exit_code == 2 and message in done.output

@@ -130,11 +130,11 @@ def test_the_command_writes_it_and_refuses_what_is_of_other_formats(tmp_path):
     truth = pa.parquet.read_table(output + ".truth.parquet")["probability"].to_numpy()
     np.testing.assert_allclose(truth, 0.3, atol=1e-9)  # nothing to be known
     for options, message in (
-        (["--format", "criteo", "--attention", "1"], "--attention is of --format history"),
-        (["--format", "criteo", "--history-length", "9"], "--history-length is of --format history"),
-        (["--format", "avazu", "--categories", "9"], "--categories is of --format history"),
-        (["--format", "criteo", "--repeats", "2"], "--repeats is of --format history"),
-        (["--format", "history", "--drift", "ids=0.1"], "--drift is of --format criteo and text"),
+        (["--format", "criteo", "--attention", "1"], "--attention applies to --format history"),
+        (["--format", "criteo", "--history-length", "9"], "--history-length applies to --format history"),
+        (["--format", "avazu", "--categories", "9"], "--categories applies to --format history"),
+        (["--format", "criteo", "--repeats", "2"], "--repeats applies to --format history"),
+        (["--format", "history", "--drift", "ids=0.1"], "--drift applies to --format criteo and text"),
         (["--format", "history", "--interplay", "1"], "--interplay"),
     ):
         done = CliRunner().invoke(main, ["generate", *options, "--output", str(tmp_path / "x")])

@@ -270,7 +270,7 @@ def test_the_command_joins_as_the_issue_of_its_users_says(tmp_path, monkeypatch)
         "0 malformed rows in joined/dead_letter/rejects.jsonl\nNext:\n  ctrpipe init 'joined/log/*.parquet'\n"
     )
     done = CliRunner().invoke(main, [*call, "--on", "click"])
-    assert done.exit_code == 2 and "--on: 3 of them for 2 tables; give one a table in their order" in done.output
+    assert done.exit_code == 2 and "--on: 3 of them for 2 tables; give one per table in their order" in done.output
     done = CliRunner().invoke(main, [*call, "--prefix", "u_", "--prefix", "-", "--output", "named"])
     assert done.output.startswith("5 rows with u_age, price")
 
@@ -322,7 +322,8 @@ def test_a_check_joins_the_first_rows(joinable):
 
 def test_a_replay_is_told_to_join_before(joinable):
     with pytest.raises(
-        InputError, match="data.join: a replay scores each day's log as it is; make them by `ctrpipe prepare join`"
+        InputError,
+        match="data.join: a replay reads each day's log unprepared; prepare the days with `ctrpipe prepare",
     ):
         ReplayPlan(configured(joinable), (), 1, ())
 

@@ -192,7 +192,7 @@ def test_an_end_without_clicks_is_counted() -> None:
     rows = {"train": pa.table({"click": CLICK}), "test": pa.table({"click": late})}
     [found] = late_ends(spec, rows)
     assert (found.column, found.split) == ("click", "test")
-    assert found.text.startswith(f"0 in the last {end:,} of 4,500 rows, which is no chance")
+    assert found.text.startswith(f"0 in the last {end:,} of 4,500 rows, which is not chance")
 
 
 def test_an_end_without_clicks_that_says_nothing_is_not_counted() -> None:

@@ -80,9 +80,9 @@ JSON_ROWS = [
     (None, b"1", None, 0.0),
 ]
 BAD_JSON = {
-    '{"y": 1,': "no valid JSON (Expecting property name enclosed in double quotes, column 9)",
+    '{"y": 1,': "not valid JSON (Expecting property name enclosed in double quotes, column 9)",
     "[1, 2]": "expected a JSON object",
-    "": "no valid JSON (Expecting value, column 1)",
+    "": "not valid JSON (Expecting value, column 1)",
     '{"y": 1, "c": ["a"]}': "c: expected one value, found a list",
     '{"y": 1, "n": {"a": 1}}': "n: expected one value, found an object",
     '{"y": 1, "tags": [["a"]]}': "tags: expected one value, found a list",
@@ -91,7 +91,7 @@ BAD_JSON = {
     '{"n": 1}': "y: the label must be 0 or 1, found nothing",
     '{"y": 1, "n": "x"}': "n: 'x' is not a number",
     '{"y": 1, "c": "\\ud800"}': "c: invalid UTF-8",
-    "[" * 100_000: "no valid JSON (nested too deeply)",
+    "[" * 100_000: "not valid JSON (nested too deeply)",
 }
 
 
@@ -186,7 +186,7 @@ def test_files_beside_the_folders_of_days_are_not_left_out_in_silence(tmp_path):
     with pytest.raises(InputError, match="log: a folder with new.tsv beside day=.*; name its files"):
         find_files([f"{tmp_path}/log/"])
     with pytest.raises(
-        InputError, match=r"day=\*: matches folders alone, as .*; name their files, as in '.*/day=\*/\*'"
+        InputError, match=r"day=\*: matches only folders, such as .*; name their files, as in '.*/day=\*/\*'"
     ):
         find_files([f"{tmp_path}/log/day=*"])
 

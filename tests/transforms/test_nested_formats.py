@@ -249,7 +249,7 @@ ELEMENTS = [
 REASONS = {
     2: "expected a JSON object",
     3: "expected a JSON object",
-    4: "no valid JSON (Expecting ',' delimiter, column 9)",
+    4: "not valid JSON (Expecting ',' delimiter, column 9)",
     5: "expected a JSON object",
     6: "n: expected one value, found a list",
     7: "y: the label must be 0 or 1, found '2'",
@@ -280,7 +280,7 @@ def test_malformed_objects_of_an_array_have_their_line(tmp_path, monkeypatch, si
         ("[]", "the file has no rows"),
         (" [ \n ] ", "the file has no rows"),
         ("", "the file has no rows"),
-        ("y\tn\n1\t2\n", "no JSON array, but data.format is json"),
+        ("y\tn\n1\t2\n", "not a JSON array, but data.format is json"),
     ],
 )
 def test_an_array_that_is_none_is_refused_in_one_line(tmp_path, text, message, packed):
@@ -351,7 +351,7 @@ def test_a_compressed_file_of_columns_is_refused_by_name(tmp_path, kind):
     WRITERS[kind][1](path, RECORDS)
     path.write_bytes(gzip.compress(path.read_bytes()))
     name = {"orc": "ORC", "avro": "Avro", "parquet": "Parquet"}[kind]
-    with pytest.raises(InputError, match=f"a compressed {name} file, which is not read; decompress it"):
+    with pytest.raises(InputError, match=f"a compressed {name} file, which is not supported; decompress it"):
         read(path, spec(format="jsonl"))
     with pytest.raises(InputError, match=f"a gzip file, but data.format is {kind}"):
         read(path, spec(format=kind))

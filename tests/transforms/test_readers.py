@@ -70,12 +70,12 @@ ROWS = [(1, 5.0, b"a", 1.0), (2, -2.0, None, 0.0), (3, None, b"b", 1.0)]
 def test_a_pipe_is_no_log_and_says_what_to_do(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (str(tmp_path / "pipe"), os.devnull):
-        with pytest.raises(InputError, match=f"^{path}: is no regular file, as a pipe or a device, and a log is read"):
+        with pytest.raises(InputError, match=f"^{path}: not a regular file but a pipe or a device, and a log is read"):
             find_files([path])
     for name in ("absent", "link"):
         (tmp_path / "link").unlink(missing_ok=True)
         (tmp_path / "link").symlink_to(name)
-        with pytest.raises(InputError, match=f"link: no such file; it is a link to {name}, which is not there$"):
+        with pytest.raises(InputError, match=f"link: no such file; it is a link to {name}, which does not exist$"):
             find_files([str(tmp_path / "link")])
 
 
@@ -560,7 +560,7 @@ def test_a_folder_is_its_files_unless_it_has_folders_too(tmp_path):
         find_files([str(tmp_path)])
     assert find_files([f"{tmp_path}/**/*.csv"]) == [str(tmp_path / "day=3" / "part.csv"), *expected]
     with pytest.raises(
-        InputError, match=r"day=\*: matches folders alone, as .*; name their files, as in '.*/day=\*/\*'"
+        InputError, match=r"day=\*: matches only folders, such as .*; name their files, as in '.*/day=\*/\*'"
     ):
         find_files([f"{tmp_path}/day=*"])
     for name in ("day_2.csv", "day_10.csv"):
@@ -569,7 +569,9 @@ def test_a_folder_is_its_files_unless_it_has_folders_too(tmp_path):
     (tmp_path / "day=3").rename(tmp_path / "_part=1")
     assert find_files([str(tmp_path)]) == [str(tmp_path / "_part=1" / "part.csv")]
     (tmp_path / "_delta_log").mkdir()
-    with pytest.raises(InputError, match=f"a Delta table, whose files hold removed rows too; write delta:{tmp_path}"):
+    with pytest.raises(
+        InputError, match=f"a Delta table, whose files also contain removed rows; write delta:{tmp_path}"
+    ):
         find_files([str(tmp_path)])
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from ctrpipe.transforms.log.changed_values import changed_values
 from ctrpipe.transforms.log.shared_labels import shared_labels
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.strange_times import strange_times
@@ -70,6 +71,59 @@ def test_numbers_that_grow_or_go_up_and_down_are_not_named(numbers: np.ndarray) 
     assert units(numbers) == []
 
 
+# Values --------------------------------------------------------------------------------------------------------------
+
+
+def changed(values: np.ndarray) -> list[tuple[str, str]]:
+    spec = LogSpec.model_validate(
+        {
+            "data": {"format": "parquet", "labels": {"ctr": "click"}, "split": {"by": "order"}},
+            "features": [{"kind": "categorical", "columns": ["shop"]}],
+        }
+    )
+    rows = divided(shop=pa.array([str(value).encode() for value in values], pa.binary()))
+    return [(found.split, found.text) for found in changed_values(spec, rows)]
+
+
+CODES = RANDOM.integers(1, 9, ROWS)
+WORDS = np.array([f"shop {code}" for code in CODES])
+PLACES = np.arange(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "first"),
+    [
+        (CODES.astype(str), WORDS, 0.8),  # codes that become words in the test rows
+        (CODES.astype(str), WORDS, 0.75),  # in half of the validation rows and all test rows
+        (WORDS, CODES.astype(str), 0.7),
+        (WORDS, np.char.upper(WORDS), 0.85),
+        (CODES.astype(str), np.char.zfill(CODES.astype(str), 3), 0.8),
+        (CODES.astype(str), np.char.add(CODES.astype(str), ".0"), 0.8),
+    ],
+)
+def test_values_that_are_written_in_another_way_later_are_named(before, after, first: float) -> None:
+    found = changed(np.where(PLACES < first * ROWS, before, after))
+    assert [split for split, _ in found] == (["validation", "test"] if first < 0.8 else ["test"])
+    assert "are written unlike those of the training rows" in found[0][1]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        CODES,
+        WORDS,
+        PLACES // 20,  # sessions: new ones at any time
+        np.where(PLACES < 0.8 * ROWS, CODES, PLACES // 20),
+        np.where(PLACES < 0.97 * ROWS, CODES.astype(str), WORDS),  # of few rows
+        np.where(PLACES % 50, CODES.astype(str), WORDS),  # both at any time
+        np.array([f"{row * 7919 % 65536:04x}" for row in PLACES]),
+        np.where(PLACES < 0.8 * ROWS, CODES, 99),  # constant, which has a line of its own
+    ],
+)
+def test_new_values_that_are_written_as_before_or_few_are_not_named(values) -> None:
+    assert not changed(values)
+
+
 # Times ---------------------------------------------------------------------------------------------------------------
 
 SHOWN = START + np.sort(RANDOM.integers(0, 20 * 86_400, ROWS)).astype("timedelta64[s]")
@@ -118,12 +172,37 @@ def test_times_before_and_planned_times_are_not_named(other: np.ndarray) -> None
     assert not list(strange_times(spec_of(), swapped))
 
 
+@pytest.mark.parametrize(
+    ("apart", "text"),
+    [
+        (np.where(PLACES % 5 == 0, RANDOM.integers(2, 40, ROWS), 0), "its values alone give the label away"),
+        (np.where(PLACES % 5 == 0, RANDOM.integers(2, 40, ROWS), 1800), "its values alone give the label away"),
+        (RANDOM.integers(0, 40, ROWS), ""),
+    ],
+)
+def test_a_time_that_waits_for_the_click_is_named(apart: np.ndarray, text: str) -> None:
+    """Every fifth row has a click; without one the time is the row's own, or the end of a session."""
+    rows = divided(price=pa.array(PRICE, pa.float32()), shown=texts(SHOWN), other=texts(SHOWN + apart))
+    found = list(strange_times(spec_of(), rows))
+    assert [(each.column, text in each.text) for each in found] == [("other", True)] * bool(text)
+
+
 def test_times_with_and_without_a_zone_in_one_column_are_named():
     mixed = [f"{moment}{'+02:00' if row % 4 else ''}".encode() for row, moment in enumerate(SHOWN)]
     columns = {"price": pa.array(PRICE, pa.float32()), "shown": texts(SHOWN)}
     [found] = strange_times(spec_of(), divided(**columns, other=pa.array(mixed, pa.binary())))
     assert (found.column, found.split) == ("other", "all")
     assert found.text.startswith("500 of its times have no zone and 1,500 have one")
+
+
+@pytest.mark.parametrize(("form", "told"), [("%y%m%d%H%M", True), ("%y%m%d%H%M%S", True), ("%Y%m%d%H%M", False)])
+def test_times_of_a_short_year_that_are_read_as_epochs_are_named(form: str, told: bool):
+    written = [(moment - np.timedelta64(12 * 365, "D")).item().strftime(form).encode() for moment in SHOWN]
+    columns = {"price": pa.array(PRICE, pa.float32()), "shown": texts(SHOWN)}
+    found = list(strange_times(spec_of(), divided(**columns, other=pa.array(written, pa.binary()))))
+    assert [f"set its format to '{form}'" in each.text for each in found] == [True] * told
+    seconds = pa.array([str(1_400_000_000 + 4_000 * row).encode() for row in range(ROWS)], pa.binary())
+    assert not list(strange_times(spec_of(), divided(**columns, other=seconds)))
 
 
 @pytest.mark.parametrize(("agreeing", "told"), [(1.0, True), (0.6, False)])

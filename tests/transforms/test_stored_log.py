@@ -114,7 +114,7 @@ def test_files_are_found_by_patterns_and_days(store):
     stores.write_bytes(f"{store.url}/logs/day=2026-11-10/_temporary/0/part.csv", b"1")
     assert find_files([f"{store.url}/logs"]) == [two, ten]
     with pytest.raises(
-        InputError, match=f"{store.url}/logs/day=.: matches folders alone, as .*; name their files, as in"
+        InputError, match=f"{store.url}/logs/day=.: matches only folders, such as .*; name their files, as in"
     ):
         find_files([f"{store.url}/logs/day=*"])
     with pytest.raises(InputError, match="after day=2026-11-02 comes day=2026-11-10"):

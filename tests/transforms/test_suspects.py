@@ -4,6 +4,7 @@ import pathlib
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from ctrpipe.transforms.log.payload import PayloadWriter, payload_schema
@@ -344,3 +345,44 @@ def test_an_expression_without_numbers_is_named() -> None:
         rows = pa.table({"click": numbers(CLICK), "x": numbers(1 + FREE), "zero": numbers(zero)})
         texts_found = [each.text for each in suspects(spec, rows) if each.column == "e"]
         assert [text.startswith("x / zero has no finite number in 90%") for text in texts_found] == [True] * told
+
+
+def test_a_lookup_and_a_pretrained_table_without_a_match_are_named(tmp_path: pathlib.Path) -> None:
+    pa.parquet.write_table(pa.table({"id": ["a", "b"], "v": [[1.0], [2.0]]}), tmp_path / "v.parquet")
+    table = {"path": str(tmp_path / "v.parquet"), "length": 1, "key": "id", "vector": "v"}
+    spec = LogSpec.model_validate(
+        {
+            "data": {"format": "csv", "header": True, "labels": {"ctr": "click"}},
+            "features": [
+                {"kind": "categorical", "columns": ["ad"], "pretrained": table},
+                {"kind": "numeric", "columns": ["liked"]},
+            ],
+            "derived": {"liked": {"kind": "lookup", "key": "topic", "map": "likes"}},
+        }
+    )
+    topics = texts(RANDOM.integers(0, 4, ROWS))
+    for prefix, told in (("x", True), ("", False)):
+        likes = [f"{prefix}{row % 4}:.5|{prefix}9:2" for row in range(ROWS)]
+        ads = np.array([f"{prefix}a", f"{prefix}c"])[RANDOM.integers(0, 2, ROWS)]
+        rows = pa.table({"click": numbers(CLICK), "ad": texts(ads), "topic": topics, "likes": texts(likes)})
+        said = {each.column: each.text for each in suspects(spec, rows) if "written alike" in each.text}
+        assert set(said) == ({"ad", "liked"} if told else set())
+        if told:
+            assert said["liked"].startswith(f"no likes of {ROWS:,} rows has the row's topic, as 'x0:.5|x9:2' lacks '")
+            assert said["ad"].endswith("has none and 'a' has one: are the keys written alike?")
+
+
+def test_a_label_of_numbers_with_an_extreme_one_or_of_one_number_is_named() -> None:
+    data = {"format": "csv", "header": True, "labels": {"ctr": "click", "time": {"column": "t", "predicts": "mean"}}}
+    spec = LogSpec.model_validate({"data": data, "features": [{"kind": "numeric", "columns": ["x"]}]})
+    extreme = np.where(np.arange(ROWS) == 7, 1e9, FREE)
+    for label, said in ((extreme, "one is 1e+09"), (FREE * 0 + 3, "the label is 3 in all of 3,000 rows"), (FREE, "")):
+        rows = pa.table({"click": numbers(CLICK), "t": numbers(label), "x": numbers(RANDOM.random(ROWS))})
+        texts_found = [each.text for each in suspects(spec, rows) if each.column == "t"]
+        assert [said in text for text in texts_found] == [True] * bool(said)
+
+
+def test_times_before_1970_are_no_click_rates_and_raise_no_warning() -> None:
+    numbers_of_days = -86_400 * RANDOM.integers(1, 400, ROWS)
+    with np.errstate(over="raise"):
+        assert found(numbers(numbers_of_days), "numeric") == []

@@ -15,7 +15,7 @@ from ctrpipe.common.hashing import splitmix64
 from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.log.batches import LogBatch
 from ctrpipe.transforms.log.files import Range
-from ctrpipe.transforms.log.ordering import Boundary, Keys, Kind, Ordering, Value, kinds_of
+from ctrpipe.transforms.log.ordering import Boundary, Keys, Ordering, Value, kinds_of, usual_kind
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.spec import LogSpec, spellings
 from ctrpipe.transforms.log.split import SPLITS, Split, SplitFiles
@@ -169,10 +169,8 @@ def find_ordering(spec: LogSpec, ranges: Sequence[Range]) -> Ordering:
     if not len(first):
         raise InputError(f"data.split: {column} has no value in the first rows; name another column")
     pointed = pc.replace_substring(first, b",", b".") if data.decimal == "," else first
-    kinds = kinds_of(pointed)
-    every: tuple[Kind, ...] = ("number", "epoch", "moment", "text")
-    kind = max(every, key=kinds.count)
-    example = excerpt(first[kinds.index(kind)].as_py(), 40)
+    kind, row = usual_kind(pointed)
+    example = excerpt(first[row].as_py(), 40)
     if kind == "text":
         raise InputError(
             f"data.split: {column} has values as '{example}', which are not numbers, dates or moments; set "

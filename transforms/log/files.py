@@ -69,15 +69,17 @@ def find_files(patterns: list[str]) -> list[str]:
                 stores.check_bucket(pattern)
             if os.path.islink(pattern) and not os.path.exists(pattern):
                 target = excerpt(os.readlink(pattern))
-                raise InputError(f"{pattern}: no such file; it is a link to {target}, which is not there")
+                raise InputError(f"{pattern}: no such file; it is a link to {target}, which does not exist")
             if os.path.exists(pattern):
                 raise InputError(
-                    f"{pattern}: is no regular file, as a pipe or a device, and a log is read several times; write its "
+                    f"{pattern}: not a regular file but a pipe or a device, and a log is read several times; write its "
                     "rows to a file first, which may be compressed"
                 )
             if listed:
                 folder, inside = excerpt(listed[0][0].rstrip("/")), f"{pattern.rstrip('/')}/*"
-                raise InputError(f"{pattern}: matches folders alone, as {folder}; name their files, as in '{inside}'")
+                raise InputError(
+                    f"{pattern}: matches only folders, such as {folder}; name their files, as in '{inside}'"
+                )
             raise InputError(f"{pattern}: {'no file matches' if is_glob else 'no such file'}; check the path")
         files += matches
     return files
@@ -89,7 +91,7 @@ def _check_no_table(pattern: str) -> None:
     plain = list(itertools.takewhile(lambda part: not glob.has_magic(part), parts))
     folder = "/".join(plain)
     if folder and is_folder(f"{folder}/{_DELTA_LOG}"):
-        raise InputError(f"{folder}: a Delta table, whose files hold removed rows too; write delta:{folder}")
+        raise InputError(f"{folder}: a Delta table, whose files also contain removed rows; write delta:{folder}")
 
 
 def is_file(path: str) -> bool:
@@ -258,7 +260,7 @@ def check_still(files: Sequence[str]) -> None:
 
 def changed(path: str) -> InputError:
     """Returns the error for a file that changed while it was read."""
-    return InputError(f"{path}: the file changed while it was read; let nothing write to it meanwhile, and run again")
+    return InputError(f"{path}: the file changed while it was read; stop the program that writes to it, and run again")
 
 
 def size_of(path: str) -> int:
@@ -387,10 +389,10 @@ def unreadable(path: str, error: OSError) -> InputError:
     reason = error.strerror or str(error)
     if isinstance(error, FileNotFoundError):
         return InputError(
-            f"{path}: cannot be read ({reason}); check the path, and leave a log's files there until the end"
+            f"{path}: cannot be read ({reason}); check the path, and keep the log's files in place until the end"
         )
     if isinstance(error, PermissionError):
-        return InputError(f"{path}: cannot be read ({reason}); let the user of this command read it")
+        return InputError(f"{path}: cannot be read ({reason}); give the user of this command permission to read it")
     return InputError(f"{path}: cannot be read ({reason}); copy the file to another disk, or write it again")
 
 

@@ -155,8 +155,8 @@ def is_no_row(line: bytes) -> bool:
 def json_document(path: str) -> InputError:
     """Returns the error for a file of multi-line JSON objects that are not in an array."""
     return InputError(
-        f"{path}: a JSON object over several lines, which is not read; write one object per line (data.format: jsonl) "
-        "or an array of objects (data.format: json), as in: jq -c . FILE"
+        f"{path}: a JSON object over several lines, which is not supported; write one object per line (data.format: "
+        "jsonl) or an array of objects (data.format: json), as in: jq -c . FILE"
     )
 
 
@@ -260,7 +260,7 @@ def _is_utf8_beginning(head: bytes) -> bool:
 
 def _check_is_read(path: str, head: bytes) -> None:
     if kind := unread_kind(head):
-        raise InputError(f"{path}: {kind.name}, which is not read; {kind.advice}")
+        raise InputError(f"{path}: {kind.name}, which is not supported; {kind.advice}")
 
 
 def check_text(path: str, head: bytes, encoding: str) -> None:
@@ -275,14 +275,16 @@ def check_text(path: str, head: bytes, encoding: str) -> None:
         InputError: the file is of another type, compressed twice, in another encoding, or without line feeds.
     """
     if name := binary_format(head):  # only if it was compressed: a plain one is read
-        raise InputError(f"{path}: a compressed {name} file, which is not read; decompress it, as {name} is compact")
+        raise InputError(
+            f"{path}: a compressed {name} file, which is not supported; decompress it, as {name} is compact"
+        )
     if again := compression_of(head):
         raise InputError(f"{path}: compressed twice, the second time with {again}; decompress it once")
     _check_is_read(path, head)
     check_encoding(path, head, encoding)
     if head.count(b"\r") > _FEW_RETURNS and b"\n" not in head:
         raise InputError(
-            f"{path}: its lines end in carriage returns alone, as on old Macs; write line feeds, as in: "
+            f"{path}: its lines end in carriage returns only, as on old Macs; write line feeds, as in: "
             "tr '\\r' '\\n' < FILE"
         )
     if is_binary(head) and not codec_of(encoding).startswith(("utf-16", "utf-32")):

@@ -34,12 +34,12 @@ def columns_of(
     for setting, name, given in zip(settings, (columns.group, columns.item), (group, item), strict=True):
         if name not in single and not given:
             raise InputError(
-                f"{setting} is not given, and the model has no column {name} of kind categorical; name one of "
+                f"{setting} is not given, and the model has no categorical column {name}; name one of "
                 f"{', '.join(single)}"
             )
         if name not in single:
             raise InputError(
-                f"{setting} {name}: no column of the model's kind categorical; they are {', '.join(single)}"
+                f"{setting} {name}: not a categorical column of the model; those are {', '.join(single)}"
                 f"{did_you_mean(name, single)}"
             )
     if columns.group == columns.item:

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ctrpipe.transforms.log.epochs import epoch_seconds
+from ctrpipe.transforms.log.epochs import epoch_seconds, seconds_of_column
 from ctrpipe.transforms.log.times import NAMED_FORMATS, time_rules
-from ctrpipe.transforms.log.words import NUMBER_PATTERN
+from ctrpipe.transforms.log.words import NUMBER_PATTERN, USUAL_MISSING
 
 Kind = Literal["number", "epoch", "moment", "text"]
 Value: TypeAlias = int | float | bytes
@@ -26,7 +26,7 @@ NUMBER = f"^{NUMBER_PATTERN}$"
 _WHOLE = r"^([+-]?\d{1,18}|\d{19})$"  # fits an int64, or is 19 digits that _whole_numbers checks
 _MOMENT = (
     r"^(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)"
-    r"(?:[Tt ](?P<hour>[01]\d|2[0-3]):(?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d|60)(?:[.,](?P<fraction>\d{1,9}))?)?"
+    r"(?:[Tt ](?P<hour>[01]\d|2[0-3]):(?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d|60)(?:[.,](?P<fraction>\d+))?)?"
     r" ?(?:[Zz]|UTC|(?P<sign>[+-])(?P<zone_hours>\d\d):?(?P<zone_minutes>[0-5]\d)?)?)?$"
 )
 _SECOND = 1_000_000  # moments are counted in microseconds
@@ -184,6 +184,29 @@ def kinds_of(values: pa.Array) -> list[Kind]:
     _, epochs = _epochs(values, numbers)
     kinds: list[tuple[np.ndarray, Kind]] = [(epochs, "epoch"), (numbers, "number"), (moments, "moment")]
     return [next((kind for holds, kind in kinds if holds[row]), "text") for row in range(len(values))]
+
+
+def usual_kind(values: pa.Array) -> tuple[Kind, int]:
+    """Returns the kind that most values have, binary `[N]` without nulls, and the row of the first value of it."""
+    kinds = kinds_of(values)
+    every: tuple[Kind, ...] = ("number", "epoch", "moment", "text")
+    kind = max(every, key=kinds.count)
+    return kind, kinds.index(kind)
+
+
+def moments_of(values: pa.Array, time_format: str) -> np.ndarray:
+    """Returns a column's times in microseconds since 1970, float64 `[N]`; NaN for missing and unreadable ones.
+
+    Args:
+        values: The times, binary `[N]`.
+        time_format: A format of `times.time_rules`.
+    """
+    present = values.filter(pc.invert(_absent(values, tuple(word.encode() for word in USUAL_MISSING))))
+    kind = usual_kind(present)[0] if time_format == "auto" and len(present) else "moment"
+    if kind in ("number", "text"):  # such as 2026050113, whose digits are parts of a date
+        return np.asarray(seconds_of_column(values, time_format) * _SECOND)
+    compared = Ordering(kind, time_format).compare(values)
+    return np.where(compared.faults == 0, np.asarray(compared.keys, np.float64), np.nan)
 
 
 def is_after(first: str, second: str, kind: Literal["auto", "number", "time", "text"], time_format: str) -> bool:

@@ -49,7 +49,7 @@ def _as_rates(values: Floats, rate: float) -> list[Floats]:
     least, greatest = values.min(), values.max()
     found = [values / scale for scale in (1.0, _PERCENT) if least >= 0 and greatest <= scale]
     if least < 0 and 0 < rate < 1:  # log-odds, or what they add to those of all rows
-        found += [1 / (1 + np.exp(-(values + shift))) for shift in (0.0, math.log(rate / (1 - rate)))]
+        found += [np.exp(-np.logaddexp(0, -values - shift)) for shift in (0.0, math.log(rate / (1 - rate)))]
     return found
 
 

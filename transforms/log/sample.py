@@ -218,7 +218,7 @@ def _of_columns(path: str, kind: type[Columnar]) -> LogSample:
             lists.discard(name)
             maps.discard(name)
             within.pop(name, None)
-            unsure.append(f"{name} of type {values.type} is left out: it has no single value a row.")
+            unsure.append(f"{name} of type {values.type} is left out: it does not have a single value per row.")
             continue
         columns[name] = [(value or b"").decode("utf-8", "replace") for value in texts.to_pylist()]
     told = (*unsure, *_flattened(columns))
@@ -280,7 +280,7 @@ def _of_text(path: str, delimiter: str | None) -> LogSample:
     unsure = []
     if encoding == "utf-8" and _is_of_one_byte(text):
         encoding = ONE_BYTE_ENCODING
-        unsure.append(f"The text is no UTF-8, and read as {encoding}: if signs are wrong, write data.encoding.")
+        unsure.append(f"The text is not UTF-8, and is read as {encoding}: if signs are wrong, write data.encoding.")
     if encoding != "utf-8":
         text = first_bytes(path, _BYTES, encoding)
     sample = _of_utf8(path, text, delimiter)
@@ -351,7 +351,7 @@ def _of_json(objects: list[bytes]) -> LogSample:
         name: [(value or b"").decode("utf-8", "replace") for value in values.to_pylist()]
         for name, values in parsed.items()
     }
-    told = [f"{name} is left out: it has no single value a row." for name in sorted(mixed)]
+    told = [f"{name} is left out: it does not have a single value per row." for name in sorted(mixed)]
     if wrong:
         told.append(f"{len(wrong):,} of {len(lines):,} rows are left out, as the first of them: {wrong[min(wrong)]}.")
     told += _flattened(columns)
@@ -420,7 +420,7 @@ def _of_table(path: str, text: bytes, lines: list[bytes], delimiter: str | None,
     trims = trims or _has_blanks(decoded, delimiter) or _has_padded_numbers(decoded, delimiter)
     if escapes:
         data["escape"] = "\\"
-        unsure.append("Backslashes are read as escapes: if they are signs of the values, remove data.escape.")
+        unsure.append("Backslashes are read as escapes: if they are part of the values, remove data.escape.")
     if trims:
         data["trim_spaces"] = True
     notation = Notation(delimiter.encode(), delimiter != "\t", escapes, trims)
@@ -437,7 +437,7 @@ def _of_table(path: str, text: bytes, lines: list[bytes], delimiter: str | None,
             data["quoted_line_breaks"] = True
     width = collections.Counter(map(len, rows)).most_common(1)[0][0]
     if not is_utf8(text):
-        unsure.append("Some lines are no UTF-8 and will be malformed rows: convert the log first.")
+        unsure.append("Some lines are not UTF-8 and will be malformed rows: convert the log first.")
     if len(rows) > 1 and len(lines) <= ROWS and is_footer(decoded[0], decoded[-1], delimiter):
         unsure.append(f"The last line, '{excerpt(lines[-1], 60)}', looks like a footer: remove it from the file.")
         rows = rows[:-1]

@@ -1,19 +1,25 @@
-"""Finds columns of times that differ from the rows' own times, such as birthdays and later events, or that mix
-zones.
+"""Finds columns of times that differ from the rows' own times, such as birthdays and later events, that mix zones, or
+that have another meaning than the one that is read.
 """
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ctrpipe.transforms.log.column_values import plain_chunks
+from ctrpipe.transforms.log.column_values import numbers_of, plain_chunks
 from ctrpipe.transforms.log.epochs import seconds_of_column
+from ctrpipe.transforms.log.kinds.guess import ColumnSample
+from ctrpipe.transforms.log.ordering import moments_of
 from ctrpipe.transforms.log.spec import LogSpec
-from ctrpipe.transforms.log.suspects import LEAST_IDS, Suspect
+from ctrpipe.transforms.log.suspects import LEAST_IDS, LEAST_ROWS, Suspect, gives_away
+from ctrpipe.transforms.log.time_formats import of_digits
 from ctrpipe.transforms.log.zones import Zones
 
+LEAST_SHORT_YEARS = 20  # different times of ten or twelve digits
 LEAST_LATER = 0.2  # of the rows, whose time in a column is after their own
 _EXPECTED = 14.0  # rows that chance would bring beyond the end of the log: none is once in a million
 _SORTED = 0.99  # of the steps from row to row that do not go back, of the rows' own times
@@ -38,6 +44,8 @@ def strange_times(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspe
     }
     own = _own(spec, times)
     for name in times:
+        if text := _short_years(spec, name, [rows[split][name] for split in splits]):
+            yield Suspect(name, "all", text)
         zones = Zones()
         for split in splits:
             zones.add(plain_chunks(rows[split][name]))
@@ -48,6 +56,7 @@ def strange_times(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspe
                 f"{zones.unknown:,} of its times have no zone and {zones.known:,} have one: hours of different zones "
                 "look alike; write all times with their zone",
             )
+    yield from _after_the_click(spec, rows, splits)
     of_all = {name: np.concatenate(parts) for name, parts in times.items()}
     for name, seconds in of_all.items():
         if name == own or np.isfinite(seconds).sum() < LEAST_IDS:
@@ -66,6 +75,53 @@ def strange_times(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspe
                 f"{later:.0%} of its times are after {own}, the row's own, and none is after the last of the log, as "
                 "of a user's last event in the whole log: it is not known when the row is shown",
             )
+
+
+def _short_years(spec: LogSpec, name: str, parts: list[pa.ChunkedArray]) -> str:
+    """Returns a warning if `auto` reads times such as 1402242334, which seem to begin with a year of two digits, as
+    epochs; "" if not.
+    """
+    if spec.time_formats[name] != "auto":
+        return ""
+    words = {word for part in parts for word in pc.unique(plain_chunks(part)).drop_null().to_pylist()}
+    texts = sorted(word.decode("utf-8", "replace") for word in words)
+    if len(texts) < LEAST_SHORT_YEARS or (found := of_digits(ColumnSample(name, texts)) or ["auto"])[0] == "auto":
+        return ""
+    return (
+        f"its times of {len(texts[0])} digits, as {texts[0]}, are read as epochs, and all of them are times as "
+        f"{found[0]} too: set its format to '{found[0]}', or to {found[1]}"
+    )
+
+
+def _after_the_click(spec: LogSpec, rows: Mapping[str, pa.Table], splits: Sequence[str]) -> Iterator[Suspect]:
+    """Yields the columns whose times are after another column's by a time that gives the label away."""
+    if len(spec.time_formats) < 2:
+        return
+    table = pa.concat_tables([rows[split] for split in splits])
+    moments = {
+        name: moments_of(plain_chunks(table[name]).combine_chunks(), time_format)
+        for name, time_format in spec.time_formats.items()
+    }
+    labels = [numbers_of(table[spec.data.columns_by_task[task]]) for task in spec.data.click_tasks]
+    for name, own in itertools.permutations(moments, 2):
+        if not are_after(moments[name], moments[own]):
+            continue
+        texts = (passing_gives_away(moments[name], moments[own], label) for label in labels)
+        if text := next(filter(None, texts), ""):
+            yield Suspect(name, "all", f"times after {own}, and of the time between both {text}: is it known before?")
+
+
+def are_after(times: Seconds, others: Seconds) -> bool:
+    """Returns whether times are nearly never before the others, and some are after them."""
+    known = np.isfinite(times) & np.isfinite(others)
+    passing = (times - others)[known]
+    return len(passing) >= LEAST_ROWS and bool((passing >= 0).mean() >= _SORTED and (passing > 0).any())
+
+
+def passing_gives_away(times: Seconds, others: Seconds, label: npt.NDArray[np.float64]) -> str:
+    """Returns how the time that passes between two times of a row reveals its label; "" if it does not."""
+    known = np.isfinite(times) & np.isfinite(others)
+    return gives_away(pa.chunked_array([pa.array((times - others)[known])]), label[known])
 
 
 def _own(spec: LogSpec, times: Mapping[str, list[Seconds]]) -> str | None:

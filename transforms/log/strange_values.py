@@ -1,4 +1,4 @@
-"""Finds suspicious categories, such as rounded ids and words for missing values, and expressions without a number."""
+"""Finds strange categories, such as rounded ids and words for missing values, and columns with no number or match."""
 
 from collections.abc import Iterator
 
@@ -6,16 +6,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.log.column_values import Values, numbers_of
 from ctrpipe.transforms.log.derived.expression import Expression
 from ctrpipe.transforms.log.derived.formulas import NumpyOperations, evaluate, parse
+from ctrpipe.transforms.log.derived.lookup import Lookup
 from ctrpipe.transforms.log.kinds.guess import ROUNDED_ID
 from ctrpipe.transforms.log.look_alikes import LEAST_SHARE, MOST_ALIKE, look_alikes
+from ctrpipe.transforms.log.pretrained_table import pretrained_tables, read_table
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.words import USUAL_MISSING
 
 MOST_WITHOUT = 0.5  # of the rows, for which an expression may have no number
 LEAST_WITHOUT = 30  # rows
+_LOOKED_UP = 10_000  # rows, of which none has a match
 
 
 def alike_categories(values: Values) -> str:
@@ -75,6 +79,52 @@ def expressions_without_numbers(spec: LogSpec, rows: pa.Table) -> Iterator[tuple
                 name,
                 f"{derived.of} has no finite number in {absent / known.sum():.0%} of the rows whose columns have one, "
                 "as after a division by 0 or an overflow, and is missing there; correct the formula",
+            )
+
+
+def lookups_without_matches(spec: LogSpec, rows: pa.Table) -> Iterator[tuple[str, str]]:
+    """Yields the lookups whose maps never have the row's key, in the first rows with both.
+
+    Args:
+        spec: The description of the log.
+        rows: Checked rows, with the columns of `payload_schema`.
+    """
+    for name, derived in spec.derived.items():
+        if not isinstance(derived, Lookup):
+            continue
+        separator, weights = derived.separator.encode(), derived.weights.encode()
+        columns = (rows[column].slice(0, _LOOKED_UP).to_pylist() for column in (derived.key, derived.map))
+        pairs = [(key, entries) for key, entries in zip(*columns, strict=True) if key and entries]
+        if len(pairs) < LEAST_WITHOUT or any(
+            key == entry.rpartition(weights)[0] for key, entries in pairs for entry in entries.split(separator)
+        ):
+            continue
+        key, entries = (_shown(value) for value in pairs[0])
+        yield (
+            name,
+            f"no {derived.map} of {len(pairs):,} rows has the row's {derived.key}, as {excerpt(entries, 40)!r} lacks "
+            f"{excerpt(key, 40)!r}, so that it is missing: are the keys written alike?",
+        )
+
+
+def pretrained_without_keys(spec: LogSpec, rows: pa.Table) -> Iterator[tuple[str, str]]:
+    """Yields the categories none of whose values has a pretrained vector.
+
+    Args:
+        spec: The description of the log.
+        rows: Checked rows, with the columns of `payload_schema`.
+
+    Raises:
+        InputError: a table of vectors cannot be read.
+    """
+    for column, table in pretrained_tables(spec).items():
+        values = rows[column].combine_chunks().drop_null().cast(pa.binary())
+        keys = read_table(table, column in spec.whole_number_columns).keys
+        if len(values) >= LEAST_WITHOUT and not pc.any(pc.is_in(values, value_set=keys)).as_py():
+            yield (
+                column,
+                f"no value of {len(values):,} rows has a vector in {table.path}, as {_shown(values[0].as_py())!r} has "
+                f"none and {_shown(keys[0].as_py())!r} has one: are the keys written alike?",
             )
 
 

@@ -27,6 +27,8 @@ from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.strange_values import (
     alike_categories,
     expressions_without_numbers,
+    lookups_without_matches,
+    pretrained_without_keys,
     rounded_ids,
     words_for_missing,
 )
@@ -83,7 +85,7 @@ def suspects(spec: LogSpec, rows: pa.Table) -> Iterator[Suspect]:
                 break
         feature = spec.inputs[column]
         if (feature.is_single or feature.is_dense) and _numbers_rows(values):
-            text = f"another value in each of {len(values.codes):,} rows, as an id of the row: it teaches nothing"
+            text = f"another value in each of {len(values.codes):,} rows, like an id of the row: it teaches nothing"
             yield Suspect(column, "train", text)
         if feature.is_single and (text := _fractions(values)):
             yield Suspect(column, "train", text)
@@ -100,8 +102,12 @@ def suspects(spec: LogSpec, rows: pa.Table) -> Iterator[Suspect]:
                 text = f"its elements seem to have weights, as {pair!r}: each pair counts as a value of its own"
                 sign = ":" if ":" in pair else "="
                 yield Suspect(column, "train", f"{text}; set weights: '{sign}' of kind: multivalent, or remove them")
-    for name, text in expressions_without_numbers(spec, rows):
-        yield Suspect(name, "train", text)
+    for finds_all in (expressions_without_numbers, lookups_without_matches, pretrained_without_keys):
+        for name, text in finds_all(spec, rows):
+            yield Suspect(name, "train", text)
+    for task, column in spec.data.columns_by_task.items():
+        if task not in spec.data.click_tasks and (text := _strange_numbers(numbers_of(rows[column]))):
+            yield Suspect(column, "train", text)
     keys = [name for name in columns if spec.inputs[name].is_single]
     for task, label in labels.items():
         rest = {name: values for name, values in columns.items() if name not in leaks}
@@ -160,7 +166,7 @@ def late_ends(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspect]:
                 yield Suspect(
                     column,
                     split,
-                    f"0 in the last {count:,} of {table.num_rows:,} rows, which is no chance: their clicks may not "
+                    f"0 in the last {count:,} of {table.num_rows:,} rows, which is not chance: their clicks may not "
                     "have arrived yet; leave out rows that are younger than a click may be late",
                 )
 
@@ -249,8 +255,8 @@ def _heavy(weights: np.ndarray) -> str:
     if len(weights) < LEAST_IDS or largest <= MOST_WEIGHT * total:
         return ""
     return (
-        f"one of {len(weights):,} rows has {largest / total:.0%} of their weight, {largest:g}: it makes the model "
-        "alone; correct it, or cut the weights off"
+        f"one of {len(weights):,} rows has {largest / total:.0%} of their weight, {largest:g}: it dominates the "
+        "model; correct it, or cap the weights"
     )
 
 
@@ -314,6 +320,23 @@ def _stretched(numbers: np.ndarray | None, scale: str) -> str:
     return (
         f"its {scale} is {size:g}, but 99% of its values lie between {low:g} and {high:g}: extreme values such as "
         f"{end:g} make all others alike; name them in missing_values, or take quantile_bucketize or quantile_normalize"
+    )
+
+
+def _strange_numbers(label: np.ndarray) -> str:
+    """Returns a warning about a label of numbers that is one number, or has a few extreme ones; "" if not."""
+    known = label[np.isfinite(label)]
+    if len(known) < LEAST_IDS:
+        return ""
+    if known.min() == known.max():
+        return f"the label is {known[0]:g} in all of {len(known):,} rows that have one: it teaches nothing"
+    if not _stretched(label, "standard deviation"):
+        return ""
+    low, high = np.quantile(known, [0.005, 0.995])
+    end = max(known.min(), known.max(), key=lambda value: abs(value - (low + high) / 2))
+    return (
+        f"99% of the label's numbers lie between {low:g} and {high:g}, and one is {end:g}: a few rows decide a mean; "
+        "name such numbers in missing_values, or set predicts: median"
     )
 
 

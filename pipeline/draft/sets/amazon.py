@@ -1,6 +1,5 @@
 """Amazon's reviews of 2014, 2018 and 2023 (JSON lines), or their ratings alone (CSV): a review is an event."""
 
-import pathlib
 from typing import Any
 
 from ctrpipe.common.errors import InputError
@@ -14,7 +13,7 @@ _OF_ITEM = ("main_category", "store", "main_cat", "brand")
 
 
 def _draft(folder: SetFolder) -> dict[str, Any]:
-    reviews = _reviews(folder)
+    reviews = folder.one("reviews_*.json", "*.jsonl", "*.json", "ratings_*.csv", "*.csv", without="meta")
     sample = read_sample(reviews)
     for user, item, time in (_FORMER, _NOW):
         if {user, item, time} <= set(sample.columns):
@@ -26,17 +25,10 @@ def _draft(folder: SetFolder) -> dict[str, Any]:
     raise InputError(f"{reviews}: no reviews of amazon, which have {wanted}; it has {excerpt(names)}")
 
 
-def _reviews(folder: SetFolder) -> str:
-    for pattern in ("reviews_*.json", "*.jsonl", "*.json", "ratings_*.csv", "*.csv"):
-        for file in folder.all(pattern):
-            if not pathlib.Path(file).name.startswith("meta"):
-                return file
-    return folder.one("reviews_*.json", "*.jsonl", "ratings_*.csv")
-
-
 def _tables(folder: SetFolder, item: str) -> list[dict[str, Any]]:
     """Returns the table of the items, if the folder has one in JSON. That of 2014 is written in Python's notation."""
-    for file in [*folder.all("meta_*.jsonl"), *folder.all("meta_*.json")]:
+    files = [*folder.all("meta_*.jsonl"), *folder.all("meta_*.json")]
+    for file in files:
         try:
             known = read_sample(file).columns
         except InputError:
@@ -44,6 +36,11 @@ def _tables(folder: SetFolder, item: str) -> list[dict[str, Any]]:
         kept = [name for name in _OF_ITEM if name in known]
         if item in known and kept:
             return [{"paths": [file], "on": item, "keep": kept, "duplicates": "first"}]
+    if files:
+        folder.lacking.append(
+            f"{files[0]} is no JSON lines with {item} and one of {', '.join(_OF_ITEM)}: the configuration goes without "
+            "the columns of this table"
+        )
     return []
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 import pathlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import by_number
@@ -11,6 +11,7 @@ from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.log.sample import LogSample, read_sample
 
 _COMPRESSED = ("", ".gz", ".bz2", ".zst")
+_ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".7z", ".rar")
 _DEPTHS = ("*", "*/*", "*/*/*")
 
 
@@ -31,7 +32,7 @@ class SetFolder:
         if not path.is_dir():
             raise InputError(f"{path}: no such folder; give the one with the files of {name}")
         self.name, self.path = name, path
-        self.lacking: list[str] = []  # sentences about side tables and days that are not there
+        self.lacking: list[str] = []  # sentences about what is not there, and about files that are not read
         found = {file for depth in _DEPTHS for file in path.glob(depth) if file.is_file()}
         once = [file for file in found if file.suffix not in _COMPRESSED[1:] or file.with_suffix("") not in found]
         self._files = sorted((file for file in once if not file.name.startswith(".")), key=lambda f: by_number(str(f)))
@@ -53,13 +54,28 @@ class SetFolder:
             )
         return found
 
-    def one(self, *patterns: str) -> str:
-        """Returns the first file of the first pattern that matches one.
+    def one(self, *patterns: str, without: str = "") -> str:
+        """Returns the first file of the first pattern that matches one. A sentence names the other files that match.
+
+        Args:
+            patterns: The patterns, the most wanted one first.
+            without: The beginning of the names of other files; "" for none.
 
         Raises:
             InputError: no pattern matches.
         """
-        return self.first(*patterns) or self._lack(patterns)
+        found = [
+            file
+            for pattern in patterns
+            for file in self.all(pattern)
+            if not (without and pathlib.Path(file).name.startswith(without))
+        ]
+        if not found:
+            self._lack(patterns)
+        chosen, *others = dict.fromkeys(found)
+        if others:
+            self.lacking.append(f"{chosen} is read, and {excerpt(', '.join(others))} not: a set has one such file")
+        return chosen
 
     def every(self, pattern: str) -> list[str]:
         """Returns the files whose name matches a pattern.
@@ -67,15 +83,15 @@ class SetFolder:
         Raises:
             InputError: no file matches.
         """
-        return self.all(pattern) or [self._lack([pattern])]
+        return self.all(pattern) or self._lack([pattern])
 
-    def _lack(self, patterns: Sequence[str]) -> str:
-        names = (
-            excerpt(", ".join(dict.fromkeys(file.name for file in self._files)))
-            or "no files, in it and two levels below it"
-        )
+    def _lack(self, patterns: Sequence[str]) -> NoReturn:
+        found = dict.fromkeys(file.name for file in self._files)
+        names = excerpt(", ".join(found)) or "no files, in it and two levels below it"
+        archive = next((name for name in found if name.lower().endswith(_ARCHIVES)), None)
+        advice = f"; unpack {archive} first" if archive else ""
         raise InputError(
-            f"{self.path}: lacks {' or '.join(patterns)} of {self.name}, plain or compressed; it has {names}"
+            f"{self.path}: lacks {' or '.join(patterns)} of {self.name}, plain or compressed; it has {names}{advice}"
         )
 
     def check_columns(self, file: str, columns: Sequence[str]) -> LogSample:
@@ -100,7 +116,8 @@ class SetFolder:
         if "columns" not in sample.data or len(sample.columns) != width:
             kind = "without a header" if "columns" in sample.data else "with names"
             raise InputError(
-                f"{file}: {len(sample.columns)} columns {kind}; that of {self.name} has {width} without a header"
+                f"{file}: {len(sample.columns)} columns {kind}; that of {self.name} has {width} without a header: "
+                f"draft another file by `ctrpipe init {file}`, without --dataset"
             )
         return sample
 

@@ -20,6 +20,8 @@ def _draft(folder: SetFolder) -> dict[str, Any]:
         raise InputError(
             f"{behaviors[0]}: its impressions have no labels, as in the test set; add those of train or dev"
         )
+    if others := [file for file in behaviors if file not in labelled]:
+        folder.lacking.append(f"{others[0]} has no labels, as in the test set, and is not read")
     news = folder.all("news.tsv") if folder.side("news.tsv") else []
     if 0 < len(news) < len(labelled):
         folder.lacking.append(

@@ -1,5 +1,6 @@
 """MovieLens of GroupLens: 100K (u.data), 1M and 10M (ratings.dat, with ::), 20M, 25M, 32M and latest (ratings.csv)."""
 
+import pathlib
 from typing import Any
 
 from ctrpipe.pipeline.draft.sets.folder import KnownSet, SetFolder, parts_by_time
@@ -8,11 +9,11 @@ _USER, _ITEM, _RATING, _TIME = "user", "item", "rating", "time"
 
 
 def _draft(folder: SetFolder) -> dict[str, Any]:
-    if ratings := folder.first("u.data"):
+    ratings = folder.one("u.data", "ratings.dat", "ratings.csv")
+    name = pathlib.Path(ratings).name
+    if name.startswith("u.data"):
         return _of_100k(folder, ratings)
-    if ratings := folder.first("ratings.dat"):
-        return _with_colons(folder, ratings)
-    return _with_header(folder, folder.one("ratings.csv", "ratings.dat", "u.data"))
+    return _with_colons(folder, ratings) if name.startswith("ratings.dat") else _with_header(folder, ratings)
 
 
 def _of_100k(folder: SetFolder, ratings: str) -> dict[str, Any]:

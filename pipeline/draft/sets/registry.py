@@ -111,7 +111,15 @@ def _few_histories(rows: int) -> dict[str, Any]:
     }
 
 
+class _EachInFull(yaml.SafeDumper):
+    """Writes a list that occurs twice in full each time, not as an anchor and an alias."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
 def _page(head: str, values: dict[str, Any]) -> str:
-    text = yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=120, allow_unicode=True)
+    options: dict[str, Any] = {"sort_keys": False, "default_flow_style": None, "width": 120, "allow_unicode": True}
+    text: str = yaml.dump(values, Dumper=_EachInFull, **options)
     load_config(read_yaml(text))
     return f"# Written by {head}.\n{text}"

@@ -1,5 +1,6 @@
 """Taobao: the display ads of Tianchi (raw_sample.csv with its side tables), or the events of UserBehavior.csv."""
 
+import pathlib
 from typing import Any
 
 from ctrpipe.pipeline.draft.sets.folder import KnownSet, SetFolder, parts_by_time
@@ -8,10 +9,9 @@ _EVENTS = ["user", "item", "category", "behavior", "time"]
 
 
 def _draft(folder: SetFolder) -> dict[str, Any]:
-    events = folder.first("UserBehavior.csv")
-    if events and not folder.first("raw_sample.csv"):
-        return _of_events(folder, events)
-    return _of_ads(folder, folder.one("raw_sample.csv", "UserBehavior.csv"))
+    log = folder.one("raw_sample.csv", "UserBehavior.csv")
+    is_ads = pathlib.Path(log).name.startswith("raw_sample")
+    return _of_ads(folder, log) if is_ads else _of_events(folder, log)
 
 
 def _of_ads(folder: SetFolder, samples: str) -> dict[str, Any]:

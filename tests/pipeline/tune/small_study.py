@@ -1,4 +1,4 @@
-"""A study small enough for tests: its configuration, and its trials without what differs from call to call."""
+"""A study small enough for tests: its configuration, and its trials without the parts that vary between calls."""
 
 import json
 import pathlib
@@ -33,6 +33,6 @@ def small_plan(folder: pathlib.Path, trials: int | None = 20, seconds: float | N
 
 
 def trials_of(output: pathlib.Path) -> list[dict[str, Any]]:
-    """The trials of tune.json without times."""
+    """Returns the trials of tune.json without times."""
     trials = json.loads((output / "tune.json").read_text())["trials"]
     return [{key: value for key, value in trial.items() if key != "seconds"} for trial in trials]

@@ -74,7 +74,7 @@ def test_trainings_end_with_the_time_and_go_on_with_more(tmp_path, trained):
     plan = small_plan(tmp_path)
     cut = confirm(plan, Searched(plan, 4), LOG, tmp_path)
     assert cut["proposed"] is None and cut["comparison"] is None and (cut["trained"], cut["wanted"]) == (4, 6)
-    assert "4 of 6 trainings are done; a larger --budget goes on" in cut["text"]
+    assert "4 of 6 trainings are done; a larger --budget continues" in cut["text"]
     again = confirm(plan, Searched(plan, 99), LOG, tmp_path)
     assert again["proposed"] == "best" and len(trained.seeds) == len(set(trained.seeds)) == 6
     assert confirm(plan, Searched(plan, 0), LOG, tmp_path) == again and len(trained.seeds) == 6

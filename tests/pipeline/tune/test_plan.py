@@ -120,7 +120,7 @@ def test_the_lowest_number_of_a_logarithmic_range_stands_for_0(tmp_path):
         ({"training.learning_rate": [0.1, -1]}, "search: training.learning_rate: .*greater than 0"),
         ({"model.embedding_dim": {"linear": [1.5, 8]}}, "takes whole numbers"),
         ({"model.hidden_units": {"linear": [1, 8]}}, "takes no numbers of a range"),
-        ({"model.dropout": [0.1, 0.1]}, "a value comes twice"),
+        ({"model.dropout": [0.1, 0.1]}, "a value appears twice"),
         ({"model.dropout": {"log": [0, 1]}}, "begins above 0"),
         ({"model.dropout": {"linear": [1, 0]}}, "should be below the second"),
         ({"model.dropout": {"uniform": [0, 1]}}, "search.model.dropout"),

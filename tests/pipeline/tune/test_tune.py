@@ -146,7 +146,7 @@ def test_a_study_goes_on_after_a_kill_as_if_there_had_been_none(done, log, tmp_p
     process.communicate()
     assert not (tmp_path / "out" / "tune.json").exists()
     code, output = call(*command)
-    assert code == 0 and "2 trials are there already" in output, output
+    assert code == 0 and "2 trials are already done" in output, output
     assert "Transform: from cache" in output
     assert [trial["settings"] for trial in trials_of(tmp_path / "out")] == [
         trial["settings"] for trial in trials_of(done / "out")
@@ -168,9 +168,9 @@ def test_ctrl_c_is_one_line_and_the_study_goes_on(log, tmp_path, monkeypatch):
 
     monkeypatch.setattr("ctrpipe.pipeline.tune.trial.train_trial", interrupted)
     code, output = tune(tmp_path, log, "--trials", 2)
-    assert code == 130 and output.endswith("interrupted; the same command again goes on from here\n")
+    assert code == 130 and output.endswith("interrupted; repeat the command to continue from here\n")
     code, output = tune(tmp_path, log, "--trials", 2)
-    assert code == 0 and "1 trials are there already, 1 interrupted go on" in output
+    assert code == 0 and "1 trials are already done, 1 interrupted trials resume" in output
     assert calls[1][0] == calls[2][0]  # the interrupted point
 
 
@@ -195,7 +195,7 @@ def test_workers_share_a_study_and_end_with_ctrl_c(log, tmp_path):
             break
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
-    assert process.returncode == 130 and "interrupted; the same command again goes on" in errors
+    assert process.returncode == 130 and "interrupted; repeat the command to continue" in errors
     assert "Traceback" not in errors
     code, output = call(*command, "--trials", 5)
     assert code == 0, output

@@ -68,7 +68,7 @@ def parse(text: str) -> Formula:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         place = getattr(error, "offset", None)
         where = f" at character {place}" if place else ""
-        raise ValueError(f"'{text}' is no formula{where}; write one such as log1p(clicks / (shows + 1))") from error
+        raise ValueError(f"'{text}' is not a formula{where}; write one such as log1p(clicks / (shows + 1))") from error
     columns: dict[str, None] = {}
     _check(root, text, columns, 1)
     if not columns:
@@ -78,11 +78,11 @@ def parse(text: str) -> Formula:
 
 def _check(node: ast.expr, text: str, columns: dict[str, None], depth: int) -> None:
     if depth > _DEEPEST:
-        raise ValueError(f"the formula is nested more than {_DEEPEST} levels deep; part it into two")
+        raise ValueError(f"the formula is nested more than {_DEEPEST} levels deep; split it into two")
     children: list[ast.expr] = []
     match node:
         case ast.Constant(value=bool() | str() | bytes() | complex() | None):
-            raise ValueError(f"'{text}': {ast.unparse(node)} is no number")
+            raise ValueError(f"'{text}': {ast.unparse(node)} is not a number")
         case ast.Constant(value=int() | float() as value):
             if not np.isfinite(_finite(value)):
                 raise ValueError(f"'{text}': {ast.unparse(node)} is too large")
@@ -107,7 +107,7 @@ def _check(node: ast.expr, text: str, columns: dict[str, None], depth: int) -> N
             children = arguments
         case _:
             raise ValueError(
-                f"'{text}': {ast.unparse(node)} is nothing that a formula has: columns, numbers, + - * / **, "
+                f"'{text}': {ast.unparse(node)} is not allowed in a formula, which has columns, numbers, + - * / **, "
                 "parentheses and functions"
             )
     for child in children:

@@ -40,7 +40,7 @@ class WeightedLists(Derived):
         if self.values == self.weights:
             raise ValueError(f"values and weights are both {self.values}; name two columns")
         if BEFORE in self.separator:
-            raise ValueError(f"separator: {self.separator!r} is what stands before a weight; choose another sign")
+            raise ValueError(f"separator: {self.separator!r} is the character before a weight; choose another")
         return self
 
     @property

@@ -29,7 +29,7 @@ class OfPackage(Format):
         self._name = name
         kind = hooks.load("readers", name)
         if not (isinstance(kind, type) and issubclass(kind, Format)):
-            raise InputError(f"the reader {name} is {kind!r}, no subclass of Format; see docs/hooks.md")
+            raise InputError(f"the reader {name} is {kind!r}, not a subclass of Format; see docs/hooks.md")
         with hooks.failures("readers", name):
             self._reader = kind(spec, columns, labels)
 
@@ -58,7 +58,9 @@ class OfPackage(Format):
 
     def _checked(self, parts: list[Range]) -> list[Range]:
         if not (isinstance(parts, list) and all(isinstance(part, Range) for part in parts)):
-            raise InputError(f"the reader {self._name} returned {type(parts).__name__}, no list of Range; correct it")
+            raise InputError(
+                f"the reader {self._name} returned {type(parts).__name__}, not a list of Range; correct it"
+            )
         return parts
 
     def _check(self, path: str, batch: RawBatch) -> None:

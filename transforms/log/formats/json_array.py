@@ -40,7 +40,7 @@ class JsonArray(JsonText):
         text = first.removeprefix(BYTE_ORDER_MARK)
         match = _START.match(text)
         if not match:
-            raise InputError(f"{path}: no JSON array, but data.format is json; is the log jsonl, tsv or csv?")
+            raise InputError(f"{path}: not a JSON array, but data.format is json; is the log jsonl, tsv or csv?")
         return [], first[: len(first) - len(text) + match.end()]
 
     def _no_rows_at_end(self, path: str, names: Sequence[str], start: int, stop: int) -> int:

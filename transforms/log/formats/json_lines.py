@@ -147,9 +147,9 @@ def parse_objects(
                 row.append(_as_bytes(value, name, separators.get(name), name in ordered))
             rows.append(row)
         except json.JSONDecodeError as error:
-            wrong[number] = f"no valid JSON ({error.msg}, column {error.colno})"
+            wrong[number] = f"not valid JSON ({error.msg}, column {error.colno})"
         except RecursionError:
-            wrong[number] = "no valid JSON (nested too deeply)"
+            wrong[number] = "not valid JSON (nested too deeply)"
         except _Wrong as error:
             wrong[number] = str(error)
     by_column = zip(*rows, strict=True) if rows else ((),) * len(columns)

@@ -114,7 +114,7 @@ class Categorical(WithVocabulary):
             asked = f"numbers, as {example}, of several forms are {is_what}: write them alike in the log?"
             return Guess({} if nothing_repeats else {"kind": "categorical"}, f"{column.seen}; {asked}", True)
         if column.rounded_id:
-            rounded = f"ids as {column.rounded_id}, which a spreadsheet has rounded, so that several ids became one"
+            rounded = f"ids as {column.rounded_id}, which a spreadsheet has rounded (several ids became one)"
             return Guess({}, f"{rounded}: left out; export the ids as text", True)
         if nothing_repeats:
             left_out = Guess.nothing_repeats(column.seen, len(column.distinct) == len(column.present))

@@ -63,8 +63,8 @@ class Guess:
             never: Whether no value occurs twice.
         """
         if never:
-            return cls({}, f"another value in each row ({seen}), so that nothing repeats: left out", True, True)
-        return cls({}, f"hardly a value occurs twice ({seen}), so that they teach nothing: left out", True, True)
+            return cls({}, f"another value in each row ({seen}), nothing repeats: left out", True, True)
+        return cls({}, f"hardly any value occurs twice ({seen}), so they teach nothing: left out", True, True)
 
 
 def usual_length(lengths: Iterable[int]) -> int:
