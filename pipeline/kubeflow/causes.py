@@ -40,6 +40,11 @@ _ADVICE = (
         re.compile("imagepullbackoff|errimagepull|invalidimagename|errimageneverpull"),
         "check kubeflow.image, and that the cluster may pull it",
     ),
+    # Argo reads neither a pod's events nor its init containers.
+    (
+        re.compile("^(podinitializing|containercreating)$"),
+        "kubectl describe pod says which volume it waits for, or which image of Argo's or Kubeflow's",
+    ),
 )
 
 

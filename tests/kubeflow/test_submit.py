@@ -242,6 +242,7 @@ def test_of_a_log_that_cannot_be_read_is_said_where_it_may_be(package):
             "submit again: what has succeeded",
         ),
         ("epoch 1", "ImagePullBackOff: Back-off pulling image", "check kubeflow.image"),
+        ("epoch 1", "PodInitializing", "kubectl describe pod says which volume"),
         (
             "epoch 1",
             "Unschedulable: 0/3 nodes are available: 3 Insufficient cpu. preemption: 0/3 nodes are available: 3 No "
@@ -263,7 +264,9 @@ def test_advice_is_given_where_the_reason_was_read(package, log, message, advice
     with running_api(states=[("FAILED", STOPPED)], logs=logs, manifest=noted) as api:
         code, output = run(package, api)
     assert code == 3 and (message in output or message.startswith(("Error", "main:"))), output
-    said = [line for line in lines(output) if "kubeflow." in line or "submit again" in line]
+    said = [
+        line for line in lines(output) if any(word in line for word in ("kubeflow.", "submit again", "describe pod"))
+    ]
     assert len(said) == (advice is not None) and (not advice or advice in said[0]), output
 
 
