@@ -27,7 +27,7 @@ def _without_zeros(text: str) -> str:
 
 
 _WAYS: tuple[tuple[str, Callable[[str], str]], ...] = (
-    ("blanks", _without_blanks),
+    ("blanks or invisible signs", _without_blanks),
     ("how Unicode composes an accent (NFC, NFD)", _composed),
     ("upper and lower case", _in_one_case),
     ("leading zeros", _without_zeros),
