@@ -8,6 +8,7 @@ import threading
 import time
 
 import httpx
+import numpy as np
 import pytest
 
 from benchmarks.harness.store_servers import Rule, faulty
@@ -16,6 +17,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.store_folders import MANIFEST, one_writer
 from ctrpipe.common.stores import StoreError
 from ctrpipe.serving import stored
+from ctrpipe.serving.client.grpc_client import GrpcClient
 from ctrpipe.serving.layout import find_version
 from ctrpipe.serving.server.options import parse_flags, with_found_folder
 from ctrpipe.serving.server.run import running_server
@@ -54,6 +56,35 @@ def served(url):
     flags = [f"--model_base_path={url}", "--model_name=m", "--file_system_poll_wait_seconds=0.2"]
     with running_server(parse_flags(flags)) as addresses:
         yield f"{addresses.rest}/v1/models/m"
+
+
+def test_a_start_from_the_copies_answers_over_both_protocols_and_swaps_when_the_store_is_back(s3, saved, monkeypatch):
+    url = f"{s3.url}/models/m"
+    flags = [f"--model_base_path={url}", "--model_name=m", "--file_system_poll_wait_seconds=0.2"]
+    with faulty(s3.port, Rule()) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
+        push_version(saved / "1", url)
+        with served(url) as address:
+            expected = ask(address).json()
+        push_version(saved / "2", url)
+        proxy.follow(Rule("error"))
+        with running_server(parse_flags(flags)) as addresses, GrpcClient(addresses.grpc, "m") as grpc:
+            address = f"{addresses.rest}/v1/models/m"
+            answers, ended = [], threading.Event()
+
+            def load():
+                while not ended.is_set():
+                    answers.append((ask(address).json(), grpc.ask({"x": np.float32([1])}, "serving_default").version))
+
+            thread = threading.Thread(target=load)
+            thread.start()
+            wait_for(lambda: len(answers) > 20)
+            assert {version for _, version in answers} == {1}  # the store is away
+            proxy.follow(Rule())
+            wait_for(lambda: answers[-1][1] == 2)
+            ended.set()
+            thread.join()
+            assert all(answer == expected for answer, _ in answers)
 
 
 def version_of(address):
