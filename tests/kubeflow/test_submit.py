@@ -609,7 +609,8 @@ def test_a_step_that_waits_for_another_reason_says_that_one_too(package, monkeyp
         code, output = run(package, api)
     assert code == 0, output
     assert [line for line in lines(output) if "waits" in line] == [
-        "Trainer: waits; PodInitializing",
+        "Trainer: waits; PodInitializing; kubectl describe pod says which volume it waits for, or which image of "
+        "Argo's or Kubeflow's",
         "Trainer: waits; ImagePullBackOff: Back-off pulling image; check kubeflow.image, and that the cluster may pull "
         "it",
     ]

@@ -131,7 +131,7 @@ def test_what_is_1_in_clicked_rows_alone_is_left_out_whatever_its_name(tmp_path:
     words = ["yes" if value else "no" for value in after]
     found, text, _ = drafted(tmp_path, click=CLICK, reached=after, page_2=words, mobile=RANDOM.integers(0, 2, ROWS))
     assert features(found) == {"site": "categorical", "mobile": "categorical"}
-    assert "#? reached: 1 in rows with a click alone" in text and "#? page_2: yes in rows with a click alone" in text
+    assert "#? reached: 1 only in rows with a click" in text and "#? page_2: yes only in rows with a click" in text
 
 
 @pytest.mark.parametrize(

@@ -198,8 +198,9 @@ def test_columns_that_a_model_should_not_have_are_anomalies_of_the_report(tmp_pa
     rates = {"train": 1.0, "test": 1.0}
     shown = summarise_statistics(tmp_path / "statistics", tmp_path / "anomalies", counts, SPEC, rates, {}, {})
     found = [(each["column"], each["split"], each["text"]) for each in shown["anomalies"] if each["column"] != "click"]
-    assert found[-3][:2] == ("site", "train") and found[-3][2].startswith("its values alone give the label away")
-    assert found[-2][:2] == ("price", "test") and found[-2][2].startswith("one value in all rows, 3,")
+    assert found[-4][:2] == ("site", "train") and found[-4][2].startswith("its values alone give the label away")
+    assert found[-3][:2] == ("price", "test") and found[-3][2].startswith("one value in all rows, 3,")
+    assert found[-2][:2] == ("site", "test") and "are written unlike those of the training rows" in found[-2][2]
     assert found[-1][:2] == ("all columns", "all") and " are copies of another row, label and all" in found[-1][2]
     assert "Column: site, train rows: its values alone give the label away" in caplog.text
 

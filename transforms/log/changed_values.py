@@ -46,8 +46,8 @@ def changed_values(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Susp
                 column,
                 split,
                 f"{_total(new) / _total_of(later):.0%} of its values, as {_most_frequent(new)}, are written unlike "
-                f"those of the training rows, as {_most_frequent(of_train)}, so that a model does not know them: write "
-                "them alike in the whole log and in requests",
+                f"those of the training rows, as {_most_frequent(of_train)}: a model does not know them; write them "
+                "alike in the whole log and in requests",
             )
 
 

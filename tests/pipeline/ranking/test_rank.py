@@ -111,7 +111,7 @@ def test_a_ranking_is_shown_and_written_with_two_plots(source, tmp_path, capsys)
 
 def test_columns_that_make_no_lists(source):
     assert columns_of(SPEC, None, None) == Columns("user", "film")
-    with pytest.raises(InputError, match="--group seen: no column of .* they are session, film, user"):
+    with pytest.raises(InputError, match="--group seen: not a categorical column .* those are session, film, user"):
         rank(source, (), "seen", None, [1])
     with pytest.raises(InputError, match="--group film: the candidates themselves"):
         rank(source, (), "film", None, [1])
@@ -119,7 +119,7 @@ def test_columns_that_make_no_lists(source):
 
 def test_an_option_that_is_not_given_is_not_quoted():
     other = SPEC.model_copy(update={"features": SPEC.features[:0]})
-    for group, setting in ((None, "--group is not given, and the model has no column user"), ("x", "--group x: no")):
+    for group, setting in ((None, "--group is not given, and the model has no .* column user"), ("x", "--group x: no")):
         with pytest.raises(InputError, match=setting):
             columns_of(other, group, None)
 
