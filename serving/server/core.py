@@ -14,7 +14,7 @@ from tensorflow_serving.config import model_server_config_pb2
 
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.memory import map_large_pieces_alone, return_unused_pages
-from ctrpipe.common.stores import is_url
+from ctrpipe.common.stores import UnreachableError, is_url, read_bytes
 from ctrpipe.serving.layout import Asset, asset_path, graph_file
 from ctrpipe.serving.loader import LoadedServable, Servable
 from ctrpipe.serving.server import model_config
@@ -150,7 +150,8 @@ class ServerCore:
             reason = one_line(_unavailable("servable", failed), 1000)
             raise InputError(f"{reason}; repair the version, or remove it")
         if self._options.model_config_file is not None and self._options.model_config_file_poll_wait_seconds > 0:
-            self._repeat("config", self._options.model_config_file_poll_wait_seconds, self._poll_config)
+            awaited = not is_url(self._options.model_config_file)
+            self._repeat("config", self._options.model_config_file_poll_wait_seconds, self._poll_config, awaited)
 
     def stop(self) -> None:
         """Unloads every version. A version in use is unloaded after its last request."""
@@ -425,6 +426,8 @@ class ServerCore:
             config = self._polled_config()
             if config != self._config:
                 self.reload(config)
+        except UnreachableError:
+            refusal = f"{self._options.model_config_file}: the store is away, and the config in use stays"
         except (InputError, ServingError) as error:  # the old config stays in use (V9)
             refusal = str(error)
         if refusal and refusal != self._refusal:
@@ -433,9 +436,10 @@ class ServerCore:
 
     def _polled_config(self) -> model_server_config_pb2.ModelServerConfig:
         """Returns the config of the file, which is parsed only when it has changed: 3,000 models take 0.2 s."""
-        contents = None
+        contents, file = None, self._options.model_config_file
         with contextlib.suppress(OSError):  # which is said below
-            contents = self._options.model_config_file.read_bytes() if self._options.model_config_file else None
+            if file is not None:
+                contents = read_bytes(file) if isinstance(file, str) else file.read_bytes()
         if contents is None or contents != self._contents:
             self._polled = self._read_config()
             self._contents = contents
