@@ -7,23 +7,31 @@ from google.protobuf import text_format
 
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import check_ends
+from ctrpipe.common.store_folders import fetch_file
+from ctrpipe.common.store_names import with_urls
 
 _MOST_BYTES = 64 << 20
 
 
-def read_text_proto(path: pathlib.Path, message: Any, example: str = "") -> Any:
+def read_text_proto(path: pathlib.Path | str, message: Any, example: str = "") -> Any:
     """Reads a text proto into a message and returns the message.
 
     Args:
-        path: The file.
+        path: The file, or its URL in a store.
         message: An empty message of the file's type.
         example: A valid text to show in errors.
 
     Raises:
         InputError: the file cannot be read, is not a regular file, is empty, or is not a message of that type; the
             error names the line. An empty file is a valid text proto, but TensorFlow Serving cannot read it, because it
-            maps the file into memory.
+            maps the file into memory. StoreError: the object does not exist, or the store refuses the request or does
+            not answer.
     """
+    if isinstance(path, str):
+        try:
+            return read_text_proto(fetch_file(path), message, example)
+        except InputError as error:
+            raise type(error)(with_urls(str(error))) from error
     advice = f"; it is, for example, {example}" if example else ""
     check_ends([path], _MOST_BYTES)
     try:

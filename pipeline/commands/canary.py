@@ -10,7 +10,7 @@ import click
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.lines import say
-from ctrpipe.pipeline.commands.options import PATH
+from ctrpipe.pipeline.commands.options import PATH, PATH_OR_URL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("model")
 @click.argument("assignments", nargs=-1, metavar="[LABEL=VERSION]...")
-@click.option("--model_config_file", type=PATH, default=None, help="The model config file of the server.")
+@click.option(
+    "--model_config_file", type=PATH_OR_URL, default=None, help="The model config file of the server, or its URL."
+)
 @click.option("--inference_service", type=PATH, default=None, help="Or the manifest of KServe's InferenceService.")
 @click.option(
     "--share",
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 def canary(
     model: str,
     assignments: tuple[str, ...],
-    model_config_file: pathlib.Path | None,
+    model_config_file: pathlib.Path | str | None,
     inference_service: pathlib.Path | None,
     share: int | None,
     remove: tuple[str, ...],

@@ -8,6 +8,7 @@ import click
 from ctrpipe.common.command_lines import command_name, next_steps
 from ctrpipe.common.exit_codes import MISTAKE
 from ctrpipe.common.lines import say
+from ctrpipe.common.store_names import with_urls
 from ctrpipe.pipeline.commands.options import CONFIG
 from ctrpipe.pipeline.commands.run import DATA_HELP
 
@@ -40,4 +41,5 @@ def check(config: pathlib.Path, data: tuple[str, ...], settings: tuple[str, ...]
     if findings.errors:
         sys.exit(MISTAKE)
     options = [("--data", one) for one in data] + [("--set", one) for one in settings]
-    click.echo(next_steps([command_name(), "run", str(config), *(part for option in options for part in option)]))
+    shown = with_urls(str(config))
+    click.echo(next_steps([command_name(), "run", shown, *(part for option in options for part in option)]))

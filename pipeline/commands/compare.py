@@ -6,7 +6,7 @@ import click
 
 from ctrpipe.common.lines import say
 from ctrpipe.common.store_folders import written_file
-from ctrpipe.pipeline.commands.options import MODEL, PATH, PATH_OR_URL
+from ctrpipe.pipeline.commands.options import CONFIG, MODEL, PATH_OR_URL
 
 
 class _Compare(click.Command):
@@ -37,7 +37,9 @@ class _Compare(click.Command):
 @click.option(
     "--shards", type=click.IntRange(20), default=20, show_default=True, help="Shards of the test rows, for t values."
 )
-@click.option("--config", type=PATH, default=None, help="Configuration of a scored log, which names its label columns.")
+@click.option(
+    "--config", type=CONFIG, default=None, help="Configuration of a scored log, which names its label columns."
+)
 @click.option(
     "--output",
     type=PATH_OR_URL,

@@ -61,7 +61,7 @@ def rank(
         raise InputError(
             f"no {columns.group} has a candidate with label 1 and one with 0; name the column of the lists with --group"
         )
-    counts = _training_events(source, spec, columns.item, items)
+    counts = _training_events(source, data, spec, columns.item, items)
     popularity = counts if counts is not None else np.bincount(lists.items, lists.labels, len(items))
     lists, kept = lists.only(judged)
     orders = {"model": scores[kept], "popularity": popularity[lists.items].astype(np.float64)}
@@ -103,13 +103,24 @@ def _scored(
     return lists, np.concatenate(scores), items
 
 
-def _training_events(source: TrainedModel, spec: LogSpec, item: str, items: pa.Array) -> np.ndarray | None:
-    """Returns the number of positive training rows of each item, int64 [items]. None if the run is not known."""
+def _training_events(
+    source: TrainedModel, data: Sequence[str], spec: LogSpec, item: str, items: pa.Array
+) -> np.ndarray | None:
+    """Returns the number of positive training rows of each item, int64 [items].
+
+    None if the run is not known, or, with `data`, if its rows are not: a run in a store does not contain them.
+    """
     if source.run is None:
         return None
+    try:
+        files = split_files(source.run, "train")
+    except InputError:
+        if data:
+            return None
+        raise
     label = spec.label_columns[0]
     counts = np.zeros(len(items), np.int64)
-    for batch in read_payload(split_files(source.run, "train"), [item, label]):
+    for batch in read_payload(files, [item, label]):
         positive = batch[item].filter(pc.greater(batch[label], 0.5))
         codes = pc.index_in(positive, value_set=items).drop_null().to_numpy()
         counts += np.bincount(codes, minlength=len(items))

@@ -5,10 +5,7 @@ policy selects it. A change therefore first makes the server load the target ver
 """
 
 import contextlib
-import fcntl
-import os
 import pathlib
-import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 
@@ -16,9 +13,11 @@ from google.protobuf import text_format
 from tensorflow_serving.config.model_server_config_pb2 import ModelConfig, ModelServerConfig
 
 from ctrpipe.common.errors import InputError, one_line
-from ctrpipe.common.files import atomic_path
+from ctrpipe.common.stores import is_url, local_path
 from ctrpipe.serving.client import ModelClient, VersionStatus
+from ctrpipe.serving.client.config_files import ConfigFile, config_file
 from ctrpipe.serving.layout import versions
+from ctrpipe.serving.stored import numbers_below, whole_of
 from ctrpipe.serving.text_proto import read_text_proto
 
 PREVIOUS = ".previous"
@@ -31,8 +30,8 @@ class ServedLabels:
     """The labels of one model in a model config file. A change removes the comments from the file.
 
     Args:
-        file: The model config file. FILE.previous, in the same folder, keeps the state of a model before its last
-            change. During a change, FILE.begun contains the state before it.
+        file: The model config file, or its URL in a store. FILE.previous, in the same folder, keeps the state of a
+            model before its last change. During a change, FILE.begun contains the state before it.
         model: The model's name.
         client: A client of the model, to check which versions are available. None: changes are written unchecked.
         reload: Sends a changed configuration to the server. None: the server must poll the file
@@ -45,15 +44,15 @@ class ServedLabels:
 
     def __init__(
         self,
-        file: pathlib.Path,
+        file: pathlib.Path | str,
         model: str,
         client: ModelClient | None = None,
         reload: Callable[[ModelServerConfig], None] | None = None,
         wait_seconds: float = 60.0,
     ):
-        self._file = file.resolve()
-        self._previous = self._file.with_name(self._file.name + PREVIOUS)
-        self._journal = self._file.with_name(self._file.name + JOURNAL)
+        self._file = config_file(file)
+        self._previous = self._file.beside(PREVIOUS)
+        self._journal = self._file.beside(JOURNAL)
         self._model = model
         self._client = client
         self._reload = reload
@@ -62,7 +61,7 @@ class ServedLabels:
 
     def current(self) -> ModelConfig:
         """Returns the model's entry in the file."""
-        return _find(read_config(self._file), self._model, self._file)
+        return _find(read_config(self._file.place), self._model, self._file)
 
     def previous(self) -> ModelConfig | None:
         """Returns the model's entry before the last change, or None if none is kept."""
@@ -71,7 +70,7 @@ class ServedLabels:
             return journal[0]
         if not self._previous.exists():
             return None
-        return next((one for one in _models(read_config(self._previous)) if one.name == self._model), None)
+        return next((one for one in _models(read_config(self._previous.place)) if one.name == self._model), None)
 
     def move(self, labels: Mapping[str, int], remove: Collection[str] = ()) -> ModelConfig:
         """Points labels at versions and removes other labels in one change; returns the model's new entry.
@@ -88,7 +87,7 @@ class ServedLabels:
         for label in labels:
             if not label or set(label) & set("/: ") or label in remove:
                 raise InputError(f"label '{label}': give it a name without '/', ':' and spaces, and one version")
-        with _locked(self._file):
+        with self._file.locked():
             self._settle_journal()
             current = self.current()
             unknown = sorted(set(remove) - set(current.version_labels))
@@ -104,7 +103,7 @@ class ServedLabels:
         Raises:
             InputError: no previous state is kept, or for the reasons of `move`.
         """
-        with _locked(self._file):
+        with self._file.locked():
             self._settle_journal()
             previous = self.previous()
             if previous is None:
@@ -136,12 +135,14 @@ class ServedLabels:
     # The versions ----------------------------------------------------------------------------------------------------
 
     def _check_folders(self, current: ModelConfig, needed: Collection[int]) -> None:
-        base = pathlib.Path(current.base_path)
-        there = {int(path.name) for path in versions(base)}
-        missing = sorted(set(needed) - there)
-        if base.is_dir() and missing:  # a missing folder may be on the server's machine
-            has = ", ".join(map(str, sorted(there))) or "none"
-            raise InputError(f"{base}: version {missing[0]} of model {self._model} is not here; it has {has}")
+        there = _numbers(current.base_path)
+        if there is None:  # a missing folder may be on the server's machine
+            return
+        if missing := sorted(set(needed) - set(there)):
+            has = ", ".join(map(str, there)) or "none"
+            raise InputError(
+                f"{current.base_path}: version {missing[0]} of model {self._model} is not here; it has {has}"
+            )
 
     def _available(self) -> set[int]:
         assert self._client
@@ -161,7 +162,7 @@ class ServedLabels:
             return set(policy.specific.versions)
         if self._client:
             return self._available()
-        numbers = [int(path.name) for path in versions(pathlib.Path(current.base_path))]
+        numbers = _numbers(current.base_path) or []
         return set(numbers if policy.HasField("all") else numbers[-max(policy.latest.num_versions, 1) :])
 
     # The steps of a change -------------------------------------------------------------------------------------------
@@ -172,50 +173,50 @@ class ServedLabels:
         The config file and FILE.previous cannot be written atomically together. If a process is killed in between, the
         next process completes or undoes the change from the journal.
         """
-        _write(self._journal, _as_text([current, *between]), like=self._file)
+        self._journal.write(_as_text([current, *between]), like=self._file)
 
     def _read_journal(self) -> list[ModelConfig]:
-        return _models(read_config(self._journal)) if self._journal.exists() else []
+        return _models(read_config(self._journal.place)) if self._journal.exists() else []
 
     def _settle_journal(self) -> None:
         """Completes the change in the journal, if any, if its labels have moved; otherwise undoes it."""
         journal = self._read_journal()
-        names = [one.name for one in _models(read_config(self._file))]
+        names = [one.name for one in _models(read_config(self._file.place))]
         if journal and journal[0].name in names:
-            current = _find(read_config(self._file), journal[0].name, self._file)
+            current = _find(read_config(self._file.place), journal[0].name, self._file)
             if _has_moved(journal[0], current):  # unchanged labels must not overwrite the previous state
                 self._keep(journal[0])
             elif current in journal[1:]:
                 self._publish(journal[0])
-        self._journal.unlink(missing_ok=True)
+        self._journal.remove()
 
     def _publish(self, entry: ModelConfig) -> None:
         """Writes a model's entry to the file and sends the configuration to the server."""
-        config = read_config(self._file)
+        config = read_config(self._file.place)
         _find(config, entry.name, self._file).CopyFrom(entry)
-        _write(self._file, text_format.MessageToString(config))
+        self._file.write(text_format.MessageToString(config))
         if self._reload:
             self._reload(config)
 
     @contextlib.contextmanager
     def _undone_on_failure(self) -> Iterator[None]:
         """Restores the file if the block fails, and sends it to the server, in case of a partial change."""
-        before = self._file.read_text()
+        before = self._file.read()
         try:
             yield
         except BaseException:
-            if self._file.read_text() != before:
-                _write(self._file, before)
+            if self._file.read() != before:
+                self._file.write(before)
                 if self._reload:
                     with contextlib.suppress(InputError):
-                        self._reload(read_config(self._file))
-            self._journal.unlink(missing_ok=True)
+                        self._reload(read_config(self._file.place))
+            self._journal.remove()
             raise
 
     def _keep(self, entry: ModelConfig) -> None:
-        kept = read_config(self._previous) if self._previous.exists() else ModelServerConfig()
+        kept = read_config(self._previous.place) if self._previous.exists() else ModelServerConfig()
         others = [one for one in _models(kept) if one.name != entry.name]
-        _write(self._previous, _as_text([*others, entry]), like=self._file)
+        self._previous.write(_as_text([*others, entry]), like=self._file)
 
     def _await_versions(self, needed: set[int], before: list[VersionStatus]) -> None:
         assert self._client
@@ -267,8 +268,8 @@ class ServedLabels:
         return "does it run with --model_config_file_poll_wait_seconds? Otherwise give --grpc"
 
 
-def read_config(file: pathlib.Path) -> ModelServerConfig:
-    """Reads a model config file.
+def read_config(file: pathlib.Path | str) -> ModelServerConfig:
+    """Reads a model config file, or one in a store by its URL.
 
     Raises:
         InputError: the file cannot be read, or is not a ModelServerConfig.
@@ -281,7 +282,15 @@ def _models(config: ModelServerConfig) -> list[ModelConfig]:
     return list(config.model_config_list.config)
 
 
-def _find(config: ModelServerConfig, model: str, file: pathlib.Path) -> ModelConfig:
+def _numbers(base_path: str) -> list[int] | None:
+    """Returns the numbers of a model's versions, lowest first; None if its folder is missing on this machine."""
+    if is_url(base_path):
+        return sorted(whole_of(base_path, numbers_below(base_path)))
+    folder = local_path(base_path)
+    return [int(path.name) for path in versions(folder)] if folder.is_dir() else None
+
+
+def _find(config: ModelServerConfig, model: str, file: ConfigFile) -> ModelConfig:
     entries = [one for one in _models(config) if one.name == model]
     if len(entries) != 1:
         names = ", ".join(one.name for one in _models(config)) or "none"
@@ -317,31 +326,3 @@ def _with_loaded(entry: ModelConfig, loaded: Collection[int]) -> ModelConfig:
     if not entry.model_version_policy.HasField("all"):
         changed.model_version_policy.specific.versions[:] = sorted(loaded)
     return changed
-
-
-def _write(file: pathlib.Path, text: str, like: pathlib.Path | None = None) -> None:
-    """Replaces a file by an atomic rename.
-
-    Keeps its permissions, or those of `like`, for a server that runs as another user.
-    """
-    with atomic_path(file) as unfinished, open(unfinished, "w") as output:
-        shutil.copymode(like or file, unfinished)
-        output.write(text)
-        output.flush()
-        os.fsync(output.fileno())
-
-
-@contextlib.contextmanager
-def _locked(file: pathlib.Path) -> Iterator[None]:
-    """Locks the file against other changes.
-
-    The lock is on the folder, because a change replaces the file.
-    """
-    folder = os.open(file.parent, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError as error:
-        raise InputError(f"{file}: another ctrpipe canary is changing it; try again") from error
-    finally:
-        os.close(folder)

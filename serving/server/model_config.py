@@ -1,5 +1,6 @@
 """The models to serve: reads, checks and interprets ModelServerConfig (contract V2, V6)."""
 
+import logging
 import os
 import pathlib
 from collections.abc import Collection
@@ -7,19 +8,29 @@ from collections.abc import Collection
 from tensorflow_serving.config import model_server_config_pb2
 
 from ctrpipe.common.store_folders import local_copy
-from ctrpipe.common.stores import is_url, local_path
+from ctrpipe.common.stores import UnreachableError, is_url, local_path
 from ctrpipe.serving.server.errors import ServingError, bad_request
 from ctrpipe.serving.server.versions import Policy
 from ctrpipe.serving.text_proto import read_text_proto
 
+log = logging.getLogger(__name__)
 PLATFORM = "tensorflow"
 
 
-def read_model_config(path: pathlib.Path) -> model_server_config_pb2.ModelServerConfig:
-    """Reads --model_config_file. Raises InputError like `read_text_proto`."""
-    config: model_server_config_pb2.ModelServerConfig = read_text_proto(
-        path, model_server_config_pb2.ModelServerConfig()
-    )
+def read_model_config(file: pathlib.Path | str) -> model_server_config_pb2.ModelServerConfig:
+    """Reads --model_config_file. For a URL whose store does not answer, reads the last copy of it, if there is one.
+
+    Raises InputError like `read_text_proto`.
+    """
+    config = model_server_config_pb2.ModelServerConfig()
+    try:
+        read_text_proto(file, config)
+    except UnreachableError as error:
+        copy = local_copy(str(file))
+        if not copy.exists():
+            raise
+        log.warning("The store is away: the model config file is read as it was copied before: %s", error)
+        read_text_proto(copy, config)
     return config
 
 

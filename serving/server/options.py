@@ -121,7 +121,9 @@ class ServerOptions:
     ssl_config_file: Path | None = _flag(None, "Text proto SSLConfig: keys and certificates of the gRPC server.")
     enable_grpc_healthcheck_service: bool = _flag(False, "Answer grpc.health.v1.Health.")
     enable_serialization_as_tensor_content: bool = _flag(False, "gRPC responses in tensor_content, not in *_val.")
-    model_config_file: Path | None = _flag(None, "Text proto ModelServerConfig: models, policies, labels.")
+    model_config_file: Path | str | None = _flag(
+        None, "Text proto ModelServerConfig, or its URL in a store: models, policies, labels."
+    )
     model_config_file_poll_wait_seconds: float = _flag(
         0.0, "Seconds between reads of --model_config_file; 0 = read once."
     )
@@ -264,7 +266,7 @@ def _path(text: str) -> Path | None:
     return local_path(text) if text else None
 
 
-def _base_path(text: str) -> Path | str | None:
+def _path_or_url(text: str) -> Path | str | None:
     return text if is_url(text) else _path(text)
 
 
@@ -280,7 +282,8 @@ def _parser() -> argparse.ArgumentParser:
         kind = next(part for part in (typing.get_args(kinds[field.name]) or (kinds[field.name],)) if part)
         shown = "" if field.default in (None, "") else f" [default: {str(field.default).lower()}]"
         text = (field.metadata["help"] + shown).replace("%", "%%")
-        convert = {"model_base_path": _base_path}.get(field.name, _path) if kind is Path else kind
+        path = _path_or_url if str in typing.get_args(kinds[field.name]) else _path
+        convert = path if kind is Path else kind
         extra: dict[str, Any] = {"type": convert, "metavar": kind.__name__.upper()}
         if kind is bool:
             extra = _BOOLEAN_ARGUMENT

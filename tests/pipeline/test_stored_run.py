@@ -55,6 +55,18 @@ def test_a_configuration_may_be_in_a_store_and_is_fetched_anew(s3, tmp_path, mon
         one_line(*call("check", url), f"{key}")
 
 
+def test_a_check_names_the_configuration_of_a_store_in_what_comes_next(s3, tmp_path, monkeypatch):
+    monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
+    rows = "".join(f"{number % 2},v{number % 7}\n" for number in range(200))
+    stores.write_bytes(f"{s3.url}/log.csv", f"y,c\n{rows}".encode())
+    data = {"paths": [f"{s3.url}/log.csv"], "format": "csv", "header": True, "labels": {"ctr": "y"}}
+    features = [{"kind": "categorical", "columns": ["c"]}]
+    url = f"{s3.url}/run.yaml"
+    stores.write_bytes(url, yaml.safe_dump({**SHORT_CONFIG, "data": data, "features": features}).encode())
+    code, said = call("check", url)
+    assert code == 0 and url in said and str(tmp_path) not in said, said
+
+
 def test_a_report_of_what_is_no_run_is_one_line(s3, tmp_path, monkeypatch):
     monkeypatch.setenv(CACHE, str(tmp_path))
     one_line(*call("report", f"{s3.url}/none"), f"{s3.url}/none: no finished run here; name the --output")

@@ -265,7 +265,7 @@ def test_booleans_are_what_tensorflow_takes(flags, value):
         (["--enable_batching=t"], "t: true or false"),
         (["--enable_batching=yes"], "yes: true or false"),
         (["--enable_batching="], ": true or false"),
-        (["--model_config_file=s3://bucket/models.config"], "s3://bucket/models.config: the flag takes a path of this"),
+        (["--ssl_config_file=s3://bucket/ssl.config"], "s3://bucket/ssl.config: the flag takes a path of this"),
         (["--use_alts_credentials"], "use --ssl_config_file"),
         (["--batching_parameters_file=x"], "add that flag"),
         (["--tensorflow_session_parallelism=1", "--tensorflow_intra_op_parallelism=1"], "give the first or the others"),

@@ -8,6 +8,7 @@ import threading
 import time
 
 import httpx
+import numpy as np
 import pytest
 
 from benchmarks.harness.store_servers import Rule, faulty
@@ -16,12 +17,14 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.store_folders import MANIFEST, one_writer
 from ctrpipe.common.stores import StoreError
 from ctrpipe.serving import stored
+from ctrpipe.serving.client.grpc_client import GrpcClient
 from ctrpipe.serving.layout import find_version
 from ctrpipe.serving.server.options import parse_flags, with_found_folder
 from ctrpipe.serving.server.run import running_server
 from ctrpipe.serving.server.versions import Policy
 from ctrpipe.serving.stored import Mirror, fetch_model, fetch_newest, newest_stored, push_version, versions_at
 from tests.contract import models
+from tests.e2e.small_run import call, one_line
 
 pytestmark = pytest.mark.slow  # a server starts in seconds
 
@@ -53,6 +56,35 @@ def served(url):
     flags = [f"--model_base_path={url}", "--model_name=m", "--file_system_poll_wait_seconds=0.2"]
     with running_server(parse_flags(flags)) as addresses:
         yield f"{addresses.rest}/v1/models/m"
+
+
+def test_a_start_from_the_copies_answers_over_both_protocols_and_swaps_when_the_store_is_back(s3, saved, monkeypatch):
+    url = f"{s3.url}/models/m"
+    flags = [f"--model_base_path={url}", "--model_name=m", "--file_system_poll_wait_seconds=0.2"]
+    with faulty(s3.port, Rule()) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
+        push_version(saved / "1", url)
+        with served(url) as address:
+            expected = ask(address).json()
+        push_version(saved / "2", url)
+        proxy.follow(Rule("error"))
+        with running_server(parse_flags(flags)) as addresses, GrpcClient(addresses.grpc, "m") as grpc:
+            address = f"{addresses.rest}/v1/models/m"
+            answers, ended = [], threading.Event()
+
+            def load():
+                while not ended.is_set():
+                    answers.append((ask(address).json(), grpc.ask({"x": np.float32([1])}, "serving_default").version))
+
+            thread = threading.Thread(target=load)
+            thread.start()
+            wait_for(lambda: len(answers) > 20)
+            assert {version for _, version in answers} == {1}  # the store is away
+            proxy.follow(Rule())
+            wait_for(lambda: answers[-1][1] == 2)
+            ended.set()
+            thread.join()
+            assert all(answer == expected for answer, _ in answers)
 
 
 def version_of(address):
@@ -115,6 +147,54 @@ def test_a_server_follows_a_bucket_and_serves_on_while_it_is_away(s3, saved, mon
             for each, _ in list(stores.objects_below(f"{url}/2")):
                 stores.delete(each)
             wait_for(lambda: version_of(address) == [1])
+
+
+def model_config(url):
+    return f'model_config_list {{ config {{ name: "m" base_path: "{url}" model_platform: "tensorflow" }} }}'.encode()
+
+
+@contextlib.contextmanager
+def served_by_file(url):
+    flags = [f"--model_config_file={url}", "--model_config_file_poll_wait_seconds=0.2"]
+    with running_server(parse_flags([*flags, "--file_system_poll_wait_seconds=0.2"])) as addresses:
+        yield addresses
+
+
+def test_labels_move_in_a_config_file_of_a_bucket(s3, saved, monkeypatch, caplog):
+    """`canary` writes the object, the server looks at it, and both go on when the store comes back."""
+    base, file = f"{s3.url}/models/m", f"{s3.url}/config/models.config"
+    canary = ["canary", "m", "--model_config_file", file]
+    one_line(*call(*canary), f"{file}: no such file; check the path")
+    with pytest.raises(InputError, match=f"^{file}: no such file; check the path"), served_by_file(file):
+        pass
+    with faulty(s3.port, Rule()) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
+        stores.write_bytes(file, b"model_config_list { confg {} }")
+        one_line(*call(*canary), f"{file}: Error parsing text-format tensorflow.serving.ModelServerConfig: line 1")
+        for number in (1, 2):
+            push_version(saved / str(number), base)
+        stores.write_bytes(file, model_config(base))
+        with served_by_file(file) as addresses:
+            url = f"{addresses.rest}/v1/models/m"
+            assert version_of(url) == [2]
+            code, output = call(*canary, "stable=1", "canary=2", "--url", addresses.rest)
+            assert code == 0 and output.startswith("canary\t2\tAVAILABLE\nstable\t1\tAVAILABLE"), output
+            assert ask(f"{url}/labels/stable").status_code == 200
+            one_line(*call(*canary, "canary=3"), f"{base}: version 3 of model m is not here; it has 1, 2")
+            with one_writer(f"{s3.url}/config"):
+                one_line(*call(*canary, "canary=1"), "another process writes here")
+            proxy.follow(Rule("error"))
+            wait_for(lambda: f"{file}: the store is away, and the config in use stays" in caplog.text)
+            assert ask(f"{url}/labels/stable").status_code == 200
+            proxy.follow(Rule())
+            code, output = call(*canary, "--rollback", "--url", addresses.rest)
+            assert code == 0 and output.startswith("no labels"), output
+            wait_for(lambda: ask(f"{url}/labels/stable").status_code != 200)
+        assert stores.is_file(f"{file}.previous") and not stores.is_file(f"{file}.begun")
+        proxy.follow(Rule("error"))
+        with served_by_file(file) as addresses:  # starts from what was copied
+            assert version_of(f"{addresses.rest}/v1/models/m") == [2]
+        assert f"the model config file is read as it was copied before: {file}" in caplog.text
 
 
 def test_a_server_whose_store_was_never_reached_says_so_in_a_line(s3):

@@ -170,6 +170,15 @@ def test_a_first_look_flattens_objects_and_says_so(tmp_path, kind):
     assert sample.unsure[-1].startswith("Nested objects are flattened: ad.campaign is the field campaign of ad")
 
 
+def test_a_first_look_says_which_texts_it_leaves_out(tmp_path):
+    as_lines(
+        tmp_path / "log", [{"y": 1, "ad": {"c": 7}}, {"y": 0, "ad": None}, {"y": 0, "ad": "t"}, {"y": 0, "ad": {}}]
+    )
+    sample = read_sample(str(tmp_path / "log"))
+    assert set(sample.columns) == {"y", "ad.c"}
+    assert sample.unsure[0] == "ad is left out: it is 't' in some rows, and has the field ad.c in others."
+
+
 @pytest.mark.parametrize("kind", WRITERS)
 def test_the_first_bytes_decide_between_the_formats(tmp_path, kind):
     """A model of one format scores the files of another that names its columns."""
@@ -228,12 +237,59 @@ def test_a_field_is_found_by_every_division_of_its_name():
     }
 
 
+FIELD = [{"kind": "categorical", "columns": ["a.b"]}]
+
+
 def test_a_column_with_dots_in_its_own_name_comes_first(tmp_path):
-    record = {"y": 1, "a.b": "own", "a": {"b": "nested"}}
-    features = [{"kind": "categorical", "columns": ["a.b"]}]
-    for form, write in (("jsonl", as_lines), ("parquet", as_parquet)):
-        write(tmp_path / form, [record])
-        assert read(tmp_path / form, spec(features, format=form), ["a.b"])[0] == [(1, b"own")]
+    as_parquet(tmp_path / "log", [{"y": 1, "a.b": "own", "a": {"b": "nested"}}])
+    assert read(tmp_path / "log", spec(FIELD, format="parquet"), ["a.b"])[0] == [(1, b"own")]
+
+
+def test_a_row_of_json_with_two_values_of_a_name_is_malformed(tmp_path):
+    lines = [
+        '{"y": 1, "a.b": "own", "a": {"b": "nested"}}',
+        '{"y": 1, "a.b": "same", "a": {"b": "same", "c": 1, "c": 2}, "z": 1, "z": 2}',  # c and z are not read
+        '{"y": 1, "a.b": null, "a": {"b": "hidden"}}',
+        '{"y": 1, "a.b": "x", "a": {"b": null}}',
+        '{"y": 1, "a": {"b": "x", "b": "y"}}',
+        '{"y": 1, "a": {"b": "x"}, "a": {"c": "y"}}',
+        '{"y": 1, "y": 0, "a": {"b": "x", "b": "x"}}',
+    ]
+    (tmp_path / "log").write_text("\n".join(lines))
+    rows, rejects, _ = read(tmp_path / "log", spec(FIELD, format="jsonl"), ["a.b"])
+    assert rows == [(2, b"same"), (4, b"x")]
+    assert dict(rejects) == {
+        1: "a.b: is a key, and a field of an object with another value",
+        3: "a.b: is a key, and a field of an object with another value",
+        5: "b is twice in its object, with different values",
+        6: "a is twice in its object, with different values",
+        7: "y is twice in its object, with different values",
+    }
+
+
+def mixture_of(path, features, records):
+    as_lines(path, records)
+    reader = LogReader(spec(features, format="jsonl"))
+    list(reader.read(str(path)))
+    return reader.mixture()
+
+
+def test_a_text_in_the_place_of_an_object_is_said(tmp_path):
+    path, whole = tmp_path / "log", {"y": 1, "a": {"b": "x"}}
+    missing = [{"y": 0}, {"y": 0, "a": None}, {"y": 0, "a": ""}, {"y": 0, "a": {}}, {"y": 0, "a.b": "own", "a": "t"}]
+    mixture_of(path, FIELD, [whole, *missing]).check()
+    mixture_of(path, FIELD, [{"y": 0, "a": "t"}, {"y": 0, "a.b": "own"}]).check()  # keys with dots, without objects
+    with pytest.raises(InputError, match=f"^{path}: line 1: a is 't', and an object in line 3: a.b would be missing"):
+        mixture_of(path, FIELD, [{"y": 0, "a": "t"}, {"y": 0, "a": {}}, whole]).check()
+    several = [{"kind": "multivalent", "columns": ["l.b"], "max_length": 2}]
+    with pytest.raises(InputError, match=f"^{path}: line 1: l is '7', and an object in line 1: l.b would be missing"):
+        mixture_of(path, several, [{"y": 0, "l": [{"b": 1}, 7]}]).check()
+
+
+def test_a_malformed_last_row_is_no_row_with_a_number(tmp_path):
+    features = [*FIELD, {"kind": "categorical", "columns": ["c", "d"]}]
+    found = mixture_of(tmp_path / "log", features, [{"y": 0}, {"y": 0, "c": 5, "a": {"b": "x"}, "d": ["e"]}])
+    assert not found.numbers and not found.fields
 
 
 ELEMENTS = [

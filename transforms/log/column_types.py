@@ -97,22 +97,27 @@ def _check_texts(
 
 @dataclasses.dataclass(frozen=True)
 class Mixture:
-    """By column of categories in JSON, a number, and a text that no number is written as, such as 02139.
+    """By column in JSON, what one part of a log may have and another must not.
 
-    Equal values of such a column could be different categories: the number 2139 and the text 02139.
+    Equal values of a column of categories could be different categories: the number 2139 and the text 02139. A field
+    of an object would be missing without a word where the object's place has a text.
 
     Attributes:
         numbers: The file and the line of the first number of each column.
         texts: The first number-like text of each column that differs from a number's own text, with its file and line.
+        fields: The file and the line of the first field of an object of each column, such as `ad.id`.
+        no_objects: The first value where that object must be, with its file and line.
     """
 
     numbers: dict[str, tuple[str, int]] = dataclasses.field(default_factory=dict)
     texts: dict[str, tuple[str, int, str]] = dataclasses.field(default_factory=dict)
+    fields: dict[str, tuple[str, int]] = dataclasses.field(default_factory=dict)
+    no_objects: dict[str, tuple[str, int, str]] = dataclasses.field(default_factory=dict)
 
     def add(self, other: "Mixture") -> None:
         """Adds the mixture of a later part of the log."""
-        self.numbers.update({name: found for name, found in other.numbers.items() if name not in self.numbers})
-        self.texts.update({name: found for name, found in other.texts.items() if name not in self.texts})
+        for own, further in zip(vars(self).values(), vars(other).values(), strict=True):
+            own.update({name: found for name, found in further.items() if name not in own})
 
     def note(
         self,
@@ -140,8 +145,35 @@ class Mixture:
             if found >= 0:
                 self.texts[name] = (path, int(lines[found]), excerpt(columns[name][found].as_py()))
 
+    def note_fields(
+        self,
+        path: str,
+        lines: np.ndarray,
+        fields: Mapping[str, int],
+        no_objects: Mapping[str, tuple[int, str]],
+    ) -> None:
+        """Notes the first fields of objects, and what else lies in an object's place.
+
+        Args:
+            path: The file.
+            lines: The line of each row.
+            fields: The first row of each column that has one.
+            no_objects: The same, with the value and its path in words.
+        """
+        for name, row in fields.items():
+            self.fields.setdefault(name, (path, int(lines[row])))
+        for name, (row, text) in no_objects.items():
+            self.no_objects.setdefault(name, (path, int(lines[row]), text))
+
     def check(self) -> None:
-        """Raises InputError if a column has both: equal values would be two categories."""
+        """Raises InputError if a column has both: equal values would be two categories, or values be missing."""
+        for name in sorted(self.fields.keys() & self.no_objects.keys()):
+            (path, line), (other, other_line, text) = self.fields[name], self.no_objects[name]
+            where = f"line {line}" if path == other else f"{path}, line {line}"
+            raise InputError(
+                f"{other}: line {other_line}: {text}, and an object in {where}: {name} would be missing here; write an "
+                "object or null in every row"
+            )
         for name in sorted(self.numbers.keys() & self.texts.keys()):
             (path, line), (of_text, text_line, text) = self.numbers[name], self.texts[name]
             where = f"line {text_line}" if of_text == path else f"{of_text}, line {text_line}"

@@ -44,6 +44,37 @@ def field_of(values: Any, name: str) -> Any:
     return ABSENT
 
 
+def values_named(values: Any, name: str) -> Iterator[Any]:
+    """Yields the values of an object that a name names, without those in lists: its own key's first."""
+    if not isinstance(values, dict):
+        return
+    if name in values:
+        yield values[name]
+    place = name.find(DOT)
+    while place > 0:
+        yield from values_named(values.get(name[:place]), name[place + 1 :])
+        place = name.find(DOT, place + 1)
+
+
+def no_object_on_path(values: Any, name: str) -> tuple[str, Any] | None:
+    """Returns the path and the value of a text, a number or a truth value that lies where a field needs an object.
+
+    None if there is none: the objects on the path are there, null, an empty text, or lack the field.
+    """
+    if values is None or values == "":
+        return None
+    if isinstance(values, list):
+        return next(filter(None, (no_object_on_path(value, name) for value in values)), None)
+    if not isinstance(values, dict):
+        return "", values
+    place = name.find(DOT)
+    while place > 0:
+        if found := no_object_on_path(values.get(name[:place]), name[place + 1 :]):
+            return DOT.join(filter(None, (name[:place], found[0]))), found[1]
+        place = name.find(DOT, place + 1)
+    return None
+
+
 def leaves(values: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
     """Yields the names and values of an object's fields, with the fields of nested objects in place of the objects."""
     for key, value in values.items():

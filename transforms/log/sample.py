@@ -7,7 +7,7 @@ import io
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -352,6 +352,7 @@ def _of_json(objects: list[bytes]) -> LogSample:
         for name, values in parsed.items()
     }
     told = [f"{name} is left out: it does not have a single value per row." for name in sorted(mixed)]
+    told += _lost_parents(read, names, {*known, *mixed})
     if wrong:
         told.append(f"{len(wrong):,} of {len(lines):,} rows are left out, as the first of them: {wrong[min(wrong)]}.")
     told += _flattened(columns)
@@ -406,6 +407,17 @@ def _without_empty_parents(names: Iterable[str]) -> list[str]:
     """Returns the names without objects that are null or empty in some rows. Their fields have names of their own."""
     parents = {DOT.join(name.split(DOT)[:size]) for name in names for size in range(1, name.count(DOT) + 1)}
     return [name for name in names if name not in parents]
+
+
+def _lost_parents(rows: Iterable[dict[str, Any]], names: Iterable[str], kept: Collection[str]) -> Iterator[str]:
+    """Yields a sentence about each name that is left out although it has values beside the fields of its objects."""
+    for name in (name for name in names if name not in kept):
+        values = (dict(leaves(row)).get(name) for row in rows)
+        if (value := next((each for each in values if each not in (None, "", {}, [])), None)) is not None:
+            field = next(each for each in names if each.startswith(f"{name}{DOT}"))
+            yield (
+                f"{name} is left out: it is '{excerpt(str(value))}' in some rows, and has the field {field} in others."
+            )
 
 
 def _of_table(path: str, text: bytes, lines: list[bytes], delimiter: str | None, trims: bool = False) -> LogSample:

@@ -88,6 +88,16 @@ def test_a_model_and_popularity_order_the_same_lists(source):
     assert model["strata"]["1"]["tail"] == {"lists": 1, "hit_rate": 1.0, "ndcg": 1.0}
 
 
+def test_without_training_rows_popularity_is_that_of_the_data(source, monkeypatch):
+    def none(run, split):
+        raise InputError("its train rows are not known; give --data")
+
+    monkeypatch.setattr(module, "split_files", none)
+    assert rank(source, ["log.csv"], "session", None, [1])["popularity_of"] == "the lists' own positives"
+    with pytest.raises(InputError, match="give --data"):
+        rank(source, (), "session", None, [1])
+
+
 def test_the_curves_end_at_all_that_there_is(source):
     curves = rank(source, (), "session", None, [1])["curves"]
     assert (curves["items"], curves["places"]) == ([1, 2, 3], [1, 2, 3])

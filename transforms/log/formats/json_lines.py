@@ -3,6 +3,7 @@
 `ad.campaign` names the field `campaign` of the object `ad` (see `nested`).
 """
 
+import dataclasses
 import json
 import types
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.log.batches import RawBatch
 from ctrpipe.transforms.log.files import Range, no_rows
 from ctrpipe.transforms.log.first_bytes import (
@@ -21,7 +23,7 @@ from ctrpipe.transforms.log.first_bytes import (
 )
 from ctrpipe.transforms.log.formats.text import TextFormat
 from ctrpipe.transforms.log.lines import Lines
-from ctrpipe.transforms.log.nested import ABSENT, DOT, field_of
+from ctrpipe.transforms.log.nested import ABSENT, DOT, field_of, no_object_on_path, values_named
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.values import OTHER_SEPARATOR, SEVERAL_VALUES
 from ctrpipe.transforms.log.whole_numbers import exact_limit, inexact, text_of_float
@@ -43,7 +45,7 @@ class JsonText(TextFormat):
         self._within = spec.inner_separators
         self._forms = spec.text_forms
         self._compared = [name for name in spec.compared_columns if name in columns]
-        self._numbers: dict[str, int] = {}  # of the rows of the last call of _parse
+        self._noted = Noted()  # of the rows of the last call of _parse
 
     def _faults(self, lines: Lines, not_utf8: list[int], width: int) -> dict[int, str]:
         return dict.fromkeys(not_utf8, f"invalid UTF-8{ENCODING_HINT}")
@@ -52,14 +54,15 @@ class JsonText(TextFormat):
         lines = text.split(b"\n")[:-1]
         signs = (self._weights, self._within, self._forms)
         settings = (self._separators, self._ordered, self._numeric, self._whole, *signs)
-        self._numbers = {}
-        return parse_objects(lines, self._columns, *settings, numbers=self._numbers)
+        self._noted = Noted()
+        return parse_objects(lines, self._columns, *settings, noted=self._noted)
 
     def _batch(self, part: Range, lines: Lines, first_line: int) -> RawBatch:
         batch = super()._batch(part, lines, first_line)
         compared = {name: batch.columns[name] for name in self._compared}
-        numbers = {name: row for name, row in self._numbers.items() if name in compared}
+        numbers = {name: row for name, row in self._noted.numbers.items() if name in compared}
         self.mixture.note(part.path, batch.lines, compared, numbers, self._separators)
+        self.mixture.note_fields(part.path, batch.lines, self._noted.fields, self._noted.no_objects)
         return batch
 
 
@@ -78,6 +81,48 @@ class JsonLines(JsonText):
 
     def _lines(self, chunks: Iterator[bytes], names: Sequence[str]) -> Iterator[Lines]:
         return (Lines(chunk, b"", quoted=False) for chunk in chunks)
+
+
+@dataclasses.dataclass(frozen=True)
+class Noted:
+    """The first row of each column in which something is seen.
+
+    Attributes:
+        numbers: A number, or a list that contains one.
+        fields: A field of an object.
+        no_objects: A value where the field's object must be, with its path.
+    """
+
+    numbers: dict[str, int] = dataclasses.field(default_factory=dict)
+    fields: dict[str, int] = dataclasses.field(default_factory=dict)
+    no_objects: dict[str, tuple[int, str]] = dataclasses.field(default_factory=dict)
+
+    def note_field(self, row: int, values: dict[str, Any], name: str, value: Any) -> None:
+        """Notes how a row has a column whose name contains dots.
+
+        Raises:
+            _Wrong: the row has several values of that name.
+        """
+        if name in values:
+            if any(each not in (None, values[name]) for each in values_named(values, name)):
+                raise _Wrong(f"{name}: is a key, and a field of an object with another value")
+            return
+        if value is not None:
+            self.fields.setdefault(name, row)
+        if (value is None or isinstance(value, list)) and (found := no_object_on_path(values, name)):
+            path, other = found
+            self.no_objects.setdefault(name, (row, f"{path} is '{excerpt(str(other))}'"))
+
+    def forget(self, row: int) -> None:
+        """Forgets what was seen in a row that turns out to be malformed."""
+        for rows in (self.numbers, self.fields):
+            for name in [name for name, seen in rows.items() if seen == row]:
+                del rows[name]
+        for name in [name for name, (seen, _) in self.no_objects.items() if seen == row]:
+            del self.no_objects[name]
+
+
+_TWICE = " is twice in its object, with different values"
 
 
 class _Number(str):
@@ -102,7 +147,7 @@ def parse_objects(
     weights: Mapping[str, str] = types.MappingProxyType({}),
     within: Mapping[str, str] = types.MappingProxyType({}),
     forms: Mapping[str, Written] = types.MappingProxyType({}),
-    numbers: dict[str, int] | None = None,
+    noted: Noted | None = None,
 ) -> tuple[dict[str, pa.Array], dict[int, str]]:
     """Returns the columns of well-formed lines, and the reasons why the other lines are malformed, by index.
 
@@ -119,25 +164,35 @@ def parse_objects(
         weights: Maps each column of weighted elements, which may be an object, to the separator of element and weight.
         within: Maps each column of lists of lists to the separator of the inner ones.
         forms: The written form of numeric columns. JSON numbers are converted to this form.
-        numbers: Gets, by column, the first row with a number or with a list that contains one.
+        noted: Gets what is seen in the rows that are returned.
     """
     rows: list[list[bytes | None]] = []
-    noted = {} if numbers is None else numbers
+    noted = noted or Noted()
     wrong: dict[int, str] = {}
+    keys = {key for name in columns for key in _keys_of(name)}
+    repeated: list[str] = []
+    decoder = _decoder(repeated)
     for number, line in enumerate(lines):
         try:
-            values = _DECODER.decode(line.decode())
+            repeated.clear()
+            values = decoder.decode(line.decode())
             if not isinstance(values, dict):
                 raise _Wrong("expected a JSON object")
+            if key := next(filter(keys.__contains__, repeated), None):
+                raise _Wrong(f"{key}{_TWICE}")
             row = []
             for name in columns:
                 value = values.get(name)
                 if value is None and DOT in name:
                     value = _nested(values, name)
+                if DOT in name:
+                    noted.note_field(len(rows), values, name, value)
                 if isinstance(value, dict) and name in weights:
+                    if element := next(filter(value.__contains__, repeated), None):
+                        raise _Wrong(f"{name}: '{element}'{_TWICE}")
                     value = [_weighted(element, weight, name, weights[name]) for element, weight in value.items()]
-                if name not in noted and _has_number(value):
-                    noted[name] = len(rows)
+                if name not in noted.numbers and _has_number(value):
+                    noted.numbers[name] = len(rows)
                 if isinstance(value, _Float | list) and name not in numeric:
                     value = _plain(value, name, name in whole)
                 if isinstance(value, _Number) and name in forms:
@@ -152,6 +207,7 @@ def parse_objects(
             wrong[number] = "not valid JSON (nested too deeply)"
         except _Wrong as error:
             wrong[number] = str(error)
+            noted.forget(len(rows))
     by_column = zip(*rows, strict=True) if rows else ((),) * len(columns)
     return {name: pa.array(values, pa.binary()) for name, values in zip(columns, by_column, strict=True)}, wrong
 
@@ -160,7 +216,26 @@ def _constant(name: str) -> _Float | None:
     return None if name == "NaN" else _Float(name)  # as in Parquet, NaN is a missing number
 
 
-_DECODER = json.JSONDecoder(parse_int=_Number, parse_float=_Float, parse_constant=_constant)
+def _decoder(repeated: list[str]) -> json.JSONDecoder:
+    """Returns a decoder that adds each key that an object has twice, with different values, to `repeated`."""
+
+    def as_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        values = dict(pairs)
+        if len(values) != len(pairs):
+            repeated.extend(key for key, value in pairs if value != values[key])
+        return values
+
+    return json.JSONDecoder(
+        object_pairs_hook=as_object, parse_int=_Number, parse_float=_Float, parse_constant=_constant
+    )
+
+
+def _keys_of(name: str) -> Iterator[str]:
+    """Yields the keys of objects by which a column may be named: for `ad.id` also `ad` and `id`."""
+    parts = name.split(DOT)
+    for start in range(len(parts)):
+        for stop in range(start + 1, len(parts) + 1):
+            yield DOT.join(parts[start:stop])
 
 
 def _has_number(value: Any) -> bool:
