@@ -2,13 +2,13 @@
 
     python -m benchmarks.gates [--repeats 400] [--output FILE]
 
-Each repeat draws new rows, trainings and slices, from one seed. Each rule is compared with its predecessor, which is
-implemented here.
+Each repeat draws new rows, training runs and slices, from one seed. Each rule is compared with its predecessor, which
+is implemented here.
 
-- Trainings: each scores a row by its true logit plus an error that depends on the row's attributes and the training
+- Training runs: each scores a row by its true logit plus an error that depends on the row's attributes and the run
   (`benchmarks.harness.simulated_trainings`). The noise is the standard deviation of the difference in AUC between two
-  trainings of one model, over rows and trainings. The worse model lacks information on each row: its AUC is lower by
-  three times the noise.
+  training runs of one model, over rows and training runs. The worse model lacks information on each row: its AUC is
+  lower by three times the noise.
 - Slices: a model with the true click probabilities, and a model that expects twice the clicks on one value.
 - Lists of slices: two models whose predictions have errors of the same size.
 - Columns: two logs of the same distribution, of 52 rows each.
@@ -41,7 +41,7 @@ from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows
 from ctrpipe.transforms.log.spec import LogSpec
 
 ROWS = 20_000  # test rows
-MOST = 5  # trainings of a side
+MOST = 5  # training runs of a side
 # Deviations of the trainings' errors, in logits. The second gives AUCs the noise that `gates.training_noise` states.
 ERRORS = {"small": 0.14, "stated": 0.23}
 CALIBRATION_REPEATS, CALIBRATION_ROWS = 300, 400_000
@@ -54,7 +54,7 @@ LIST_ROWS, LIST_SLICES = 8000, 20
 COLUMNS, COLUMN_ROWS = 10, 52
 
 
-# The noise of trainings -----------------------------------------------------------------------------------------------
+# The noise of training runs -------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Simulated:
     Attributes:
         error: Deviation of a training's error, in logits.
         lost: Deviation of what the worse model does not know of a row, in logits.
-        noise: Standard deviation of the difference in AUC between two trainings of one model.
+        noise: Standard deviation of the difference in AUC between two training runs of one model.
     """
 
     error: float
@@ -72,7 +72,7 @@ class Simulated:
     noise: float
 
     def draw(self, random: np.random.Generator) -> tuple[Sides, list[Estimate]]:
-        """Returns the estimates of this model, of an equal last one, and of the worse one, MOST trainings each."""
+        """Returns the estimates of this model, of an equal last one, and of the worse one, MOST training runs each."""
         logits, labels, attributes = draw_log(random, ROWS)
         worse = logits + self.lost * random.normal(size=ROWS)
         drawn = [_estimates(random, each, labels, attributes, self.error) for each in (logits, logits, worse)]
@@ -87,7 +87,7 @@ def _estimates(
 
 
 def simulated(error: float, seed: int) -> Simulated:
-    """Returns trainings of this error, with a worse model whose AUC is lower by three times the noise."""
+    """Returns training runs of this error, with a worse model whose AUC is lower by three times the noise."""
     random = np.random.default_rng(seed)
     apart = []
     for _ in range(CALIBRATION_REPEATS):
@@ -127,7 +127,7 @@ def _rows_alone(ours: Sequence[Estimate], last: Sequence[Estimate]) -> bool:
 
 
 def _test(seeds: int, versions: int) -> Rule:
-    """Returns the default gate, with this many trainings of the run and of the last blessed configuration."""
+    """Returns the default gate, with this many training runs of the run and of the last blessed configuration."""
     return lambda ours, last: not change_gate("auc", 0.0, Gates(), ours[:seeds], last[:versions])["passed"]
 
 
@@ -292,7 +292,7 @@ def lists_table(report: Mapping[str, Any]) -> Table:
 @Benchmark("benchmarks.gates", tables)
 @click.option("--repeats", type=click.IntRange(1), default=400, help="Repeats of each simulation; of drift a tenth.")
 def main(report: Report, repeats: int) -> None:
-    """Measure how often gates block a good model and let a bad one through, on simulated trainings.
+    """Measure how often gates block a good model and let a bad one through, on simulated training runs.
 
     Prints tables of the error rates before and after, and writes the report as JSON.
     """

@@ -50,7 +50,7 @@ LAST_LINE = 300  # characters of a process's last line
 
 
 class Trainings:
-    """The trainings of a leaderboard, kept in a folder.
+    """The training runs of a leaderboard, kept in a folder.
 
     Args:
         chosen: The set.
@@ -187,7 +187,7 @@ def main(
 ) -> None:
     """Train a set's models with several seeds, and say which can be told from the best.
 
-    Prints a table, and writes JSON and a page after every round of trainings. Resumes after an interrupt.
+    Prints a table, and writes JSON and a page after every round of training runs. Resumes after an interrupt.
     """
     chosen, beside = read_set(name)
     report.add_load()

@@ -1,4 +1,4 @@
-"""The validation metrics that a training can monitor. A separate module, which lets `--help` import no library."""
+"""The validation metrics that a training run can monitor. A separate module, which lets `--help` import no library."""
 
 from typing import Literal
 

@@ -23,7 +23,7 @@ def quantile(probability: float, freedom: float | None = None) -> float:
     """
     if freedom is None:
         return statistics.NormalDist().inv_cdf(probability)
-    from scipy.special import stdtrit  # lazy: takes 0.1 s, and a single training does not need it
+    from scipy.special import stdtrit  # lazy: takes 0.1 s, and a single training run does not need it
 
     return float(stdtrit(freedom, probability))
 

@@ -34,9 +34,9 @@ def add_row(table: rich.table.Table, *cells: str) -> None:
 def print_table(terminal: rich.console.Console, table: rich.table.Table, keys: int = 1) -> None:
     """Prints a table. A table that is too wide for the terminal is split into several tables, or into blocks.
 
-    Each of the split tables repeats the first columns, which name a row, and omits empty columns. A table with few rows
-    becomes a block per row, with one line per column. Squeezing a table into the terminal would break numbers and
-    names.
+    Each of the split tables repeats the first columns, which name a row, and omits empty columns and rows. A table with
+    few rows becomes a block per row, with one line per column. Squeezing a table into the terminal would break numbers
+    and names.
 
     Args:
         terminal: Where the table is printed.
@@ -58,7 +58,7 @@ def print_table(terminal: rich.console.Console, table: rich.table.Table, keys: i
         if table.title:
             terminal.print(table.title, style="italic")
         for part in parts:
-            terminal.print(_with_columns(table, part))
+            terminal.print(_with_columns(terminal, table, part, keys))
     else:
         _print_blocks(terminal, table, headers, columns)
     if table.caption:
@@ -99,14 +99,25 @@ def _parts(
     return parts if all(_width([widths[column] for column in part]) <= most for part in parts) else []
 
 
-def _with_columns(table: rich.table.Table, chosen: Sequence[int]) -> rich.table.Table:
-    """Returns a table with some of the columns of another one, without its title."""
+def _with_columns(
+    terminal: rich.console.Console, table: rich.table.Table, chosen: Sequence[int], keys: int
+) -> rich.table.Table:
+    """Returns a table with some of the columns of another one, without its title and rows without a value in them.
+
+    The first cell of a row that is left out moves to the next row, whose own is blank if it is the same.
+    """
     part = rich.table.Table()
     for column in (table.columns[place] for place in chosen):
         part.add_column(column.header, justify=column.justify, style=column.style, overflow=column.overflow)
     cells = [list(table.columns[place].cells) for place in chosen]
-    for row, values in zip(table.rows, zip(*cells, strict=True), strict=True):
-        part.add_row(*values, style=row.style, end_section=row.end_section)
+    above: rich.console.RenderableType = ""
+    for row, (first, *others) in zip(table.rows, zip(*cells, strict=True), strict=True):
+        named = first or above
+        above = ""
+        if any(_plain(terminal, cell) for cell in others[keys - 1 :]):
+            part.add_row(named, *others, style=row.style, end_section=row.end_section)
+        else:
+            above = named
     return part
 
 

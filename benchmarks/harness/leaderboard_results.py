@@ -29,11 +29,11 @@ Estimates = dict[str, list[Estimate]]
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """The trainings of a model.
+    """The training runs of a model.
 
     Attributes:
         name: The model's name on the leaderboard.
-        runs: The result of each training, one per seed: see `leaderboard_training`.
+        runs: The result of each training run, one per seed: see `leaderboard_training`.
     """
 
     name: str

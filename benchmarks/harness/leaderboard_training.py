@@ -25,13 +25,13 @@ from ctrpipe.pipeline.training.code import TRAINING
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A training.
+    """A training run.
 
     Attributes:
         path: The configuration's file.
         settings: Keys that it gets beside, KEY=VALUE.
         seed: The training's seed.
-        folder: Folder for the transformed logs and predictions, which all trainings share.
+        folder: Folder for the transformed logs and predictions, which all training runs share.
         result: The JSON file to write.
     """
 
@@ -47,7 +47,7 @@ class Job:
 
 
 def key_of(config: RunConfig, seed: int) -> str:
-    """Returns the name of a training's result: equal for trainings that give the same model."""
+    """Returns the name of a training's result: equal for training runs that give the same model."""
     files = [pathlib.Path(path) for path in (*config.data.paths, *_held(config))]
     sizes = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     code = stage_version(*TRAINING, "ctrpipe.pipeline.sweep.measure"), source_of(config.model.name)

@@ -141,8 +141,8 @@ def verdict(subject: str, compared: dict[str, Any], reference: str) -> str:
     }
     over = f"over rows and seeds ({second} and {first})"
     if compared["seeds_error"] is None:
-        over = f"over these trainings' rows alone: one seed on {'each' if first == second else 'a'} side, and another"
-        over += " seed may reverse it"
+        over = f"over the rows of these training runs alone: one seed on {'each' if first == second else 'a'} side, and"
+        over += " another seed may reverse it"
     figures = NUMBER_FIGURES if compared.get("lower_is_better") else FIGURES
     low_high = f"{compared['difference']:+{figures}}, 95% {interval_text(compared['interval'], figures)}"
     return f"{subject} {words[compared['verdict']]} {reference} ({low_high}) {over}"

@@ -80,7 +80,7 @@ def GatedEvaluator(
         workers: See Workers.from_json.
         code_version: See ctrpipe.pipeline.components.
         baseline: The model of `evaluation.baseline`. Its metrics are reported, and no gate applies to it.
-        seeds: The model's trainings with other seeds on the same rows, see ctrpipe.pipeline.evaluation.seeds.
+        seeds: The model's training runs with other seeds on the same rows, see ctrpipe.pipeline.evaluation.seeds.
     """
     given = EvaluatorSettings.model_validate_json(settings)
     log, by, bounds = given.spec, given.evaluation, given.gates
@@ -146,6 +146,6 @@ def _end_of_training(model: Model) -> dict[str, Any]:
 
 
 def _seed_probabilities(folder: pathlib.Path, task: str) -> list[np.ndarray]:
-    """Returns the probabilities of a task, [N], of each training of the model in seeds.json."""
+    """Returns the probabilities of a task, [N], of each training run of the model in seeds.json."""
     seeds = read_seeds(folder)
     return [each.probabilities[task] for each in seeds.model.read_scores(folder)] if seeds else []

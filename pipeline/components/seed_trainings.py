@@ -1,6 +1,6 @@
 """Trains a run's model and its baseline with other seeds (`ctrpipe run --seeds`), and scores the test rows with each.
 
-A single training measures only its own weights; several trainings measure the model.
+A single training measures only its own weights; several training runs measure the model.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ from ctrpipe.transforms.log.outliers import naming_the_number
 from ctrpipe.transforms.log.payload import payload_files, read_payload
 
 SEED = "seed"  # the name of the model in prediction_column
-TRAINING, SCORES = "training.json", "scores.parquet"  # of a finished training
+TRAINING, SCORES = "training.json", "scores.parquet"  # of a finished training run
 
 
 class SideSettings(StageSettings):
@@ -56,7 +56,7 @@ class SeedSettings(StageSettings):
     """Settings of SeedTrainings.
 
     Args:
-        seeds: The number of trainings of a side, with the run's own.
+        seeds: The number of training runs of a side, with the run's own.
         task: The first task, whose metrics the gates read.
         model: The model.
         baseline: The baseline; None for none.
@@ -103,7 +103,7 @@ def train_seeds(
 ) -> None:
     """Trains the other seeds of both sides, and writes seeds.json and the predictions of the test rows to a folder.
 
-    Finished trainings are kept in the run's folder and reused by a resumed run, or by a run with more seeds.
+    Finished training runs are kept in the run's folder and reused by a resumed run, or by a run with more seeds.
 
     Args:
         given: What to train.
@@ -119,7 +119,7 @@ def train_seeds(
             continue
         name = of_side.name if side == "model" else f"{of_side.name} (baseline)"
         if not of_side.trainers:
-            announce(f"{name}: one training, because L-BFGS ends at the same weights with every seed")
+            announce(f"{name}: one training run, because L-BFGS ends at the same weights with every seed")
         trainings = []
         for number, trainer in enumerate(of_side.trainers, 2):
             key = fingerprint(trainer.model_dump_json(exclude={"work"}), given.rows, code_version)
@@ -153,7 +153,7 @@ def _train(
 
     Args:
         trainer: What to train.
-        given: The settings of all trainings.
+        given: The settings of all training runs.
         inputs: The rows.
         work: Folder of the export, which is removed again.
         workers: The processes that predict.

@@ -50,7 +50,7 @@ class TrainerSettings(StageSettings):
 
 @dataclasses.dataclass(frozen=True)
 class TrainerInputs:
-    """The inputs of a training, artifacts of the nodes before it.
+    """The inputs of a training run, artifacts of the nodes before it.
 
     Args:
         payload: The folder of the payload.

@@ -48,10 +48,10 @@ class Evaluation(Section):
     group_weight: Literal["impressions", "clicks"] = "impressions"
     """What a group's AUC is weighted by in gAUC: its rows or its clicks."""
     seeds: int = pydantic.Field(1, ge=1, examples=[3])
-    """Number of trainings of the model and of the baseline, with the seeds `seed`, `seed` + 1, and so on, as `--seeds`
-    sets it. The first one is pushed; all of them say how far the model is ahead of the baseline over rows and
-    trainings, and how much noise of trainings the gate `max_drop` has to expect. A baseline that L-BFGS trains depends
-    on no seed, and is trained once.
+    """Number of training runs of the model and of the baseline, with the seeds `seed`, `seed` + 1, and so on.
+    `--seeds` sets it. The model of the first run is pushed. All runs together show how far the model is ahead of the
+    baseline over rows and training runs, and how much noise the gate `max_drop` has to expect. A baseline that L-BFGS
+    trains does not depend on the seed and is trained once.
     """
 
 
@@ -236,16 +236,16 @@ class Gates(Section):
     """
     max_drop_confidence: float | None = pydantic.Field(0.95, gt=0.5, lt=1, examples=[0.99])
     """Confidence level at which a test on the same rows must find a drop above `max_drop` to block a model, so that
-    chance alone does not block an equally good one. The test counts the noise of rows and of trainings. The latter is
-    measured on the trainings of `ctrpipe run --seeds` and on the last versions of the same configuration in the output
-    folder; without these, it is `training_noise`. null: compare the drop itself.
+    chance alone does not block an equally good one. The test counts the noise of rows and of training runs. The latter
+    is measured on the training runs of `ctrpipe run --seeds` and on the last versions of the same configuration in the
+    output folder; without these, it is `training_noise`. null: compare the drop itself.
     """
     training_noise: dict[Literal["auc", "gauc", "log_loss"], Annotated[float, pydantic.Field(ge=0)]] = pydantic.Field(
         {}, examples=[{"auc": 0.001}]
     )
-    """Standard deviation of a metric over trainings that differ only in their seeds. It is used where fewer than six
-    trainings show it. By default, and where it is null, 0.002 for the AUC and the gAUC, and 0.002 of the log loss for
-    the log loss.
+    """Standard deviation of a metric over training runs that differ only in their seeds. It is used where there are
+    fewer than six runs to estimate it. By default, and where it is null, it is 0.002 for the AUC and the gAUC, and
+    0.002 of the log loss for the log loss.
     """
 
     @pydantic.field_validator("numbers", "max_drop", "training_noise", mode="before")

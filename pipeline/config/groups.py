@@ -13,7 +13,7 @@ GroupedRows = tuple[np.ndarray, Mapping[str, np.ndarray]]
 
 
 def check_pairs(training: Training, tasks: Sequence[str], group: str, rows_of: Callable[[str], GroupedRows]) -> None:
-    """Checks that groups have rows to compare, for a loss within groups and for a training that monitors gAUC.
+    """Checks that groups have rows to compare, for a loss within groups and for a training run that monitors gAUC.
 
     gAUC is undefined for groups with one class. Groups of one row teach nothing: their pairwise and softmax losses are
     0.

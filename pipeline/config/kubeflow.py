@@ -163,8 +163,8 @@ class Kubeflow(Section):
     `ctrpipe submit --service-account` takes precedence.
     """
     resources: dict[str, Resources] = pydantic.Field({}, examples=[{"default": {"memory": "8Gi"}}])
-    """Resources by step name; `default` applies to every step that is not listed. In a sweep or a study, a training has
-    those of `Trainer`, and the first step those of `LogTransform`, unless they have their own.
+    """Resources by step name; `default` applies to every step that is not listed. In a sweep or a study, a training run
+    has those of `Trainer`, and the first step those of `LogTransform`, unless they have their own.
     """
 
     @pydantic.model_validator(mode="after")

@@ -14,7 +14,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import openmp_missing
 from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.printable import excerpt
-from ctrpipe.common.stores import name_of
+from ctrpipe.common.stores import is_url
 from ctrpipe.pipeline.config.load import check_config, read_yaml
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
 from ctrpipe.pipeline.draft.columns import CLICK_TASK, LabelGuess, guess_column, guess_label, guess_number
@@ -45,6 +45,8 @@ _OF_ITEMS = 0.8  # of a list's elements are values of the column whose items the
 _FEWEST_ITEMS = 20  # different values of this column
 _FEWEST_CLICKS = 30  # of which a tenth are test rows
 _FEWEST_ROWS = 30  # below a second header
+# A file that a program numbers or names by date, as Spark and Beam do, or a folder of a partition, as Hive names it.
+_PART = re.compile(r"part([-_]?\d.*)?|[\d_-]+|[^=]+=.*")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -306,7 +308,11 @@ def _beside_clicks(path: str, sample: LogSample, column: str) -> LabelGuess | No
 
 
 def _name_of(path: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name_of(path).split(".")[0]).strip("-.") or "log"
+    """Returns the name of a log's file, or of the nearest folder with a name if the file is a part, such as part-0."""
+    whole = path if is_url(path) else str(pathlib.Path(path).absolute())
+    names = (name.split(".")[0] for name in reversed(whole.split("/")))
+    own = next((name for name in names if name and not _PART.fullmatch(name)), "")
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", own).strip("-.") or "log"
 
 
 def _page(

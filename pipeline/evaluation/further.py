@@ -1,4 +1,4 @@
-"""The metrics of further tasks, after the first, in tables of several trainings."""
+"""The metrics of further tasks, after the first, in tables of several training runs."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -24,7 +24,7 @@ def further_titles(measured: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Returns the titles of the further metrics that any training has, by name and in order.
 
     Args:
-        measured: For each training, its further metrics by name, perhaps among others.
+        measured: For each training run, its further metrics by name, perhaps among others.
     """
     names = dict.fromkeys(name for each in measured for name in each)
     ends = {name: metric for name in names for metric in TITLES if name.endswith(f"_{metric}")}

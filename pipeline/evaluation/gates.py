@@ -104,9 +104,9 @@ def read_gates(
         evaluation: The folder of TFMA's files.
         gates: The limits.
         scored: The model's predictions. The gates apply to the first task.
-        last_blessed: The last blessed model's predictions of that task, and those of earlier trainings of its
+        last_blessed: The last blessed model's predictions of that task, and those of earlier training runs of its
             configuration, [N] each; empty for a first model.
-        more_trainings: The predictions of the model's other trainings, [N] each.
+        more_trainings: The predictions of the model's other training runs, [N] each.
     """
     result = tfma.load_eval_result(str(evaluation))
     values = _overall(result)
@@ -204,14 +204,14 @@ def change_gate(
     """Returns the row of a change gate with a confidence level.
 
     The gate fails only if a test is confident that the metric is worse by more than the limit. The test includes the
-    noise of rows and of trainings.
+    noise of rows and of training runs.
 
     Args:
         metric: auc, gauc or log_loss.
         drop: The limit.
-        gates: The confidence level, and the noise of trainings where it is stated.
+        gates: The confidence level, and the noise of training runs where it is stated.
         ours: The model's estimates, one per training.
-        last: The estimates of the last blessed model, and of earlier trainings of its configuration.
+        last: The estimates of the last blessed model, and of earlier training runs of its configuration.
     """
     confidence = gates.max_drop_confidence
     assert confidence is not None
@@ -226,7 +226,7 @@ def change_gate(
     difference = noisy_difference(first, second, gates.training_noise.get(metric, usual))
     best = difference.at_least(confidence)
     passed = best <= drop
-    noise = f"standard error {difference.standard_error:.4f} over rows and trainings, {difference.noise}"
+    noise = f"standard error {difference.standard_error:.4f} over rows and training runs, {difference.noise}"
     worse = f"{difference.value:.4f} worse, at least {best:.4f} with {confidence:.0%} confidence"
     reason = f"{worse} ({noise}), {_is(passed)} {bound}"
     return gate_row(metric, "change", bound, difference.value, passed, reason)

@@ -1,9 +1,9 @@
-"""The trainings of a run with different seeds (`ctrpipe run --seeds`), in one file: seeds.json.
+"""The training runs of a run with different seeds (`ctrpipe run --seeds`), in one file: seeds.json.
 
 A run with several seeds trains its model and its baseline with each of them. The file is written twice, in one format:
 
-- In the artifact of `SeedTrainings`, for the gates. It has the trainings besides the run's own.
-- A public file next to metrics.json. It has all trainings of both sides, the run's own first.
+- In the artifact of `SeedTrainings`, for the gates. It has the training runs besides the run's own.
+- A public file next to metrics.json. It has all training runs of both sides, the run's own first.
 
     {
       "task": "ctr",
@@ -22,7 +22,7 @@ has those of every task. `scores` is a file of
 null without a baseline. `difference` is the model's mean less the baseline's in the first task, as `Compared.to_json`
 writes it: over other rows and other seeds. `differences` has it for every task in which it can be known: a task needs
 test rows of both classes. Both are null in the artifact, and without a baseline. A side that L-BFGS trains depends on
-no seed: its run's own training is its only one.
+no seed: its run's own training run is its only one.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ SEEDS = "seeds.json"
 
 @dataclasses.dataclass(frozen=True)
 class SeedTraining:
-    """One training of a side.
+    """One training run of a side.
 
     Attributes:
         seed: Its seed.
@@ -61,13 +61,13 @@ class SeedTraining:
 
 @dataclasses.dataclass(frozen=True)
 class SeedSide:
-    """A model with its trainings."""
+    """A model with its training runs."""
 
     name: str
     trainings: tuple[SeedTraining, ...]
 
     def read_scores(self, folder: pathlib.Path) -> list[ScoredRows]:
-        """Returns the predictions of each training. `folder` is the one of seeds.json."""
+        """Returns the predictions of each training run. `folder` is the one of seeds.json."""
         return [read_scored(folder / training.scores) for training in self.trainings]
 
 

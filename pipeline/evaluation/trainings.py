@@ -1,12 +1,12 @@
-"""Whether a model is worse than the last blessed one by more than the noise of test rows and of trainings.
+"""Whether a model is worse than the last blessed one by more than the noise of test rows and of training runs.
 
-A metric of a trained model has two kinds of noise. Other test rows give another value. So does another training of
+A metric of a trained model has two kinds of noise. Other test rows give another value. So does another training run of
 the same configuration: its seed draws other initial weights and another order of rows. A test that ignores the second
-kind calls two trainings of one model different far more often than its level.
+kind calls two training runs of one model different far more often than its level.
 
 References:
     Obuchowski and Rockette, "Hypothesis testing of diagnostic accuracy for multiple readers and multiple tests", 1995:
-    rows crossed with trainings, which are nested in models.
+    rows crossed with training runs, which are nested in models.
     Hillis, "A marginal-mean ANOVA approach for analyzing multireader multicase radiological imaging data", 2014.
 """
 
@@ -27,8 +27,8 @@ from ctrpipe.common.significance import quantile
 from ctrpipe.pipeline.evaluation.predictions import predict, prediction_column
 from ctrpipe.transforms.log.payload import read_payload
 
-# Standard deviation of a metric over trainings that differ by their seeds, where the run has measured none: of the AUC,
-# and of the log loss as a share of it. They lie above what most trainings on small logs have (docs/measured.md).
+# Standard deviation of a metric over training runs that differ by their seeds, where the run has measured none: of the
+# AUC, and of the log loss as a share of it. Most training runs on small logs have smaller ones (docs/measured.md).
 STATED = {"auc": 0.002, "gauc": 0.002, "log_loss": 0.002}
 # Fewer measured degrees of freedom than this say too little, and are pooled with as many of the stated noise.
 ENOUGH_FREEDOM = 4
@@ -37,13 +37,13 @@ RETRAINED = "retrained"  # the folder of their predictions, and their name in pr
 
 @dataclasses.dataclass(frozen=True)
 class NoisyDifference:
-    """A difference of two models in a metric: the second model's mean over trainings minus the first's.
+    """A difference of two models in a metric: the second model's mean over training runs minus the first's.
 
     Attributes:
         value: The difference on the test rows.
-        standard_error: Its standard error over other test rows and other trainings.
-        freedom: Degrees of freedom of the standard error. None if none of it is estimated from trainings.
-        noise: A text about the source of the noise of trainings.
+        standard_error: Its standard error over other test rows and other training runs.
+        freedom: Degrees of freedom of the standard error. None if none of it is estimated from training runs.
+        noise: A text about the source of the noise of training runs.
     """
 
     value: float
@@ -57,19 +57,19 @@ class NoisyDifference:
 
 
 def noisy_difference(first: Sequence[Estimate], second: Sequence[Estimate], stated: float) -> NoisyDifference:
-    """Returns the difference of two models with the noise of test rows and of trainings.
+    """Returns the difference of two models with the noise of test rows and of training runs.
 
-    With S_1 and S_2 trainings, the variance is |c_1 - c_2|^2 + s^2 (1 / S_1 + 1 / S_2). c_m are the mean components of
-    a model's estimates, so that the first term is the variance over rows. s^2 is the variance of the metric over
-    trainings, pooled over both models and reduced by the part that is due to the rows.
+    With S_1 and S_2 training runs, the variance is |c_1 - c_2|^2 + s^2 (1 / S_1 + 1 / S_2). c_m are the mean components
+    of a model's estimates, so the first term is the variance over rows. s^2 is the variance of the metric over
+    training runs, pooled over both models and reduced by the part that is due to the rows.
 
     With fewer than ENOUGH_FREEDOM degrees of freedom, s^2 is pooled with the stated variance; with none, it is the
     stated variance. The degrees of freedom of the total are Satterthwaite's.
 
     Args:
-        first: The first model's estimates on the same rows, one per training.
+        first: The first model's estimates on the same rows, one per training run.
         second: The second model's estimates.
-        stated: Standard deviation of the metric over trainings, used if there are too few trainings to estimate it.
+        stated: Standard deviation of the metric over training runs, used if there are too few to estimate it.
     """
     sides = (first, second)
     values = [np.array([estimate.value for estimate in side]) for side in sides]
@@ -80,11 +80,11 @@ def noisy_difference(first: Sequence[Estimate], second: Sequence[Estimate], stat
     value = float(values[1].mean() - values[0].mean())
     if not measured:
         error = math.sqrt(of_rows + share * stated**2)
-        return NoisyDifference(value, error, None, f"with a stated noise of trainings of {stated:.2g}")
+        return NoisyDifference(value, error, None, f"with a stated noise of training runs of {stated:.2g}")
     squares = sum(float(np.sum((each - each.mean()) ** 2)) for each in values)
-    # Two trainings also differ by the errors that each makes on these rows alone. of_rows has them already.
+    # Two training runs also differ by the errors that each makes on these rows alone. of_rows has them already.
     alone = sum(_apart(side, mean) for side, mean in zip(sides, means, strict=True))
-    of_trainings, noise = max(squares - alone, 0.0) / measured, f"noise of {measured + 2} trainings"
+    of_trainings, noise = max(squares - alone, 0.0) / measured, f"noise of {measured + 2} training runs"
     freedom = float(measured)
     if measured < ENOUGH_FREEDOM:
         freedom += ENOUGH_FREEDOM

@@ -1,4 +1,4 @@
-"""Compiles `ctrpipe sweep` and `ctrpipe tune` to pipelines for Kubeflow, with each training in a pod of its own."""
+"""Compiles `ctrpipe sweep` and `ctrpipe tune` to pipelines for Kubeflow, with each training run in a pod of its own."""
 
 import json
 import math
@@ -39,7 +39,7 @@ from ctrpipe.pipeline.sweep.plan import make_plan, read_sweep
 from ctrpipe.pipeline.tune.plan import SEEDS, Budget, Objective
 from ctrpipe.pipeline.tune.plan import make_plan as make_study
 
-PARALLEL = 4  # trainings at the same time
+PARALLEL = 4  # training runs at the same time
 ROUNDS = 100  # of a study: KFP 2.17 makes a workflow of 1.05 MB of so many, and Kubernetes stores 1.5
 _ITEMS = "List[str]"
 
@@ -59,8 +59,8 @@ def compile_sweep(
         settings: Overrides for every point, such as `training.epochs=2`.
         grid: Values of a key, such as `model.top_k=2,5,10`, for a run's configuration.
         output: The file.
-        seeds: The number of trainings per point. None for that of the file, or 3.
-        parallel: The number of trainings at the same time.
+        seeds: The number of training runs per point. None for that of the file, or 3.
+        parallel: The number of training runs at the same time.
 
     Returns:
         The names of the steps.

@@ -1,6 +1,6 @@
-"""The steps of sweeps and studies on Kubeflow: each training in its own pod, in a folder that all pods share.
+"""The steps of sweeps and studies on Kubeflow: each training run in its own pod, in a folder that all pods share.
 
-The trainings of a sweep are independent. A study chooses each point after earlier trials, so it runs in rounds. One
+The training runs of a sweep are independent. A study chooses each point after earlier trials, so it runs in rounds. One
 step records the results of a round and chooses as many points as there are pods; each pod then trains one trial. A pod
 prunes its trial with a copy of the study as of the start of the round, because SQLite on a network volume supports only
 one writer. With one pod per round, the trials are the same as in `ctrpipe tune`.
@@ -81,7 +81,7 @@ class _Shared:
 
     @property
     def places(self) -> list[pathlib.Path]:
-        """The files and folders that a training reads."""
+        """The files and folders that a training run reads."""
         held_out = [pathlib.Path(files).parent for files in (*self.log.validation, *self.log.test)]
         return [
             *self.training_rows,
@@ -154,7 +154,7 @@ def train_point(task: Task) -> None:
         folder.fetch(lambda name: bool(key) and name.startswith(f"{sweep_run.RESULTS}/{key}."))
         runs = [run for run in sweep_run.trainings(plan, shared.log) if run.key == key]
         if not sweep_run.missing(runs, output):
-            announce("This training is done already" if key else "All trainings are done already")
+            announce("This training run is done already" if key else "All training runs are done already")
             return
         # Of its own: only one process may train a first stage.
         work = output / WORK / key
@@ -174,7 +174,9 @@ def summarise_points(task: Task) -> None:
         folder.fetch_below([output / sweep_run.RESULTS, *(shared.places if plan.costs else ())])
         runs = sweep_run.trainings(plan, shared.log)
         if todo := sweep_run.missing(runs, output):
-            raise InputError(f"{arguments['output']}: {len(todo)} trainings have no result; submit again to do them")
+            raise InputError(
+                f"{arguments['output']}: {len(todo)} training runs have no result; submit again to do them"
+            )
         with folder.one_at_a_time():
             summary = summarise_sweep(plan, sweep_run.results(plan, runs, shared.log, output))
             write_sweep(summary, output)

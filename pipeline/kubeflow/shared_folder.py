@@ -21,7 +21,7 @@ from ctrpipe.common.store_folders import CLAIMS, one_writer, work_folder
 BEGIN = "kubeflow.json"  # what the first step has found out for the others
 _THREADS = 8
 _ORDER = (".sqlite", ".json")
-WORK = "work"  # folder of unfinished trainings, which no other pod reads
+WORK = "work"  # folder of unfinished training runs, which no other pod reads
 
 
 class SharedFolder:

@@ -16,7 +16,7 @@ SEARCH_STEPS = (PLAN_SWEEP, TRAIN_POINT, SUMMARISE_SWEEP, PLAN_STUDY, PROPOSE_TR
 CLASSIFICATION = "classification"  # the output of Report with the ROC curve and the confusion matrix
 # The line of a compiled file with the steps' service account: Kubeflow's format has no place for it, only a run has.
 ACCOUNT = "# Service account: "
-TENSORBOARD = "tensorboard"  # the output of a training with its event files
+TENSORBOARD = "tensorboard"  # the output of a training run with its event files
 # The output in which Kubeflow's page of a step looks for viewers, among them TensorBoard.
 VIEWERS = "mlpipeline_ui_metadata"
 MAX_ARGUMENTS = 100_000  # bytes, as they are sent; Linux limits one argument of a process to 128 KiB

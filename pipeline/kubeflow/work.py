@@ -164,7 +164,7 @@ def _keep_dead_letters(settings: str, examples: pathlib.Path) -> None:
 
 
 def _keep_tensorboard(task: Task, work: pathlib.Path) -> None:
-    """Keeps the event files of a training, and links to them."""
+    """Keeps the event files of a training run, and links to them."""
     uri, folder = task.uri(TENSORBOARD), task.outputs()[TENSORBOARD]
     folder.mkdir(parents=True, exist_ok=True)
     shown.keep_tensorboard(work, folder, uri, task.outputs()[VIEWERS])

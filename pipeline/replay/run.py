@@ -37,7 +37,7 @@ from ctrpipe.pipeline.run.trained_model import find_model
 from ctrpipe.transforms.log.described_files import describe_files
 
 Policy = Literal["retrain", "warm", "frozen"]
-RUNS = "runs"  # in the folder of a seed: its trainings
+RUNS = "runs"  # in the folder of a seed: its training runs
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 MEASURED = ("auc", "log_loss", "calibration")
 _PROGRAM = (

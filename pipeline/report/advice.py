@@ -46,7 +46,7 @@ def advice(
     if any(kind == "change" and metric != "ecs" for metric, kind in failed):
         texts.append(
             "train on more or newer rows, or with more seeds (ctrpipe run --seeds 3): the test then knows the noise of "
-            "trainings; gates.max_drop says how much worse than the last model is allowed"
+            "training runs; gates.max_drop says how much worse than the last model is allowed"
         )
     if objecting := [metric for metric, kind in failed if kind == GATE]:
         texts.append(f"what {' and '.join(sorted(objecting))} of a package objects to, or hooks.gates without it")

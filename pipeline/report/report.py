@@ -122,7 +122,7 @@ def _drift_warning(drift: dict[str, Any] | None) -> list[str]:
 
 
 def _seeds(folder: pathlib.Path) -> dict[str, Any]:
-    """Returns the sides of a run with several seeds, each with its trainings and their means, and the verdict."""
+    """Returns the sides of a run with several seeds, each with its training runs and their means, and the verdict."""
     # Lazy: numpy and pyarrow take 0.3 s to import.
     from ctrpipe.pipeline.evaluation.seeds import read_seeds
     from ctrpipe.pipeline.report.seeds import METRICS, seeds_verdict, spread

@@ -9,9 +9,9 @@ METRICS = ("auc", "log_loss", "rig", "calibration")
 
 
 def spread(side: SeedSide) -> dict[str, tuple[float | None, float | None]]:
-    """Returns the mean and the standard deviation of each of METRICS over the trainings of one side.
+    """Returns the mean and the standard deviation of each of METRICS over the training runs of one side.
 
-    Both are None if a training lacks the metric, and the deviation is None for one training.
+    Both are None if a training lacks the metric, and the deviation is None for one training run.
     """
     spreads: dict[str, tuple[float | None, float | None]] = {}
     for name in METRICS:
@@ -25,7 +25,7 @@ def spread(side: SeedSide) -> dict[str, tuple[float | None, float | None]]:
 
 
 def seeds_verdict(seeds: Seeds) -> str:
-    """Returns the verdict on the model and its baseline over rows and trainings; "" without a baseline."""
+    """Returns the verdict on the model and its baseline over rows and training runs; "" without a baseline."""
     if seeds.baseline is None or seeds.difference is None:
         return ""
     sides = {seeds.model.name: seeds.model, f"the baseline {seeds.baseline.name}": seeds.baseline}
@@ -37,7 +37,9 @@ def seeds_verdict(seeds: Seeds) -> str:
     alone = [name for name, side in sides.items() if len(side.trainings) == 1]
     if alone:
         has = "has" if len(alone) == 1 else "have"
-        text += f"; {' and '.join(alone)} {has} one training, because L-BFGS ends at the same weights with every seed"
+        text += (
+            f"; {' and '.join(alone)} {has} one training run, because L-BFGS ends at the same weights with every seed"
+        )
     unconverged = {name: sum(each.converged is False for each in side.trainings) for name, side in sides.items()}
     if named := [f"{name} ({count} of {len(sides[name].trainings)})" for name, count in unconverged.items() if count]:
         text += f". Not converged when the epochs ended: {' and '.join(named)}"

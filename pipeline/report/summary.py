@@ -121,7 +121,7 @@ def _ahead_of_baseline(predictions: pathlib.Path) -> dict[str, Any]:
 
 
 def _spread_rows(side: SeedSide) -> list[list[str]]:
-    """Returns the rows of the table with the means and deviations over a side's trainings; none for one training."""
+    """Returns the table's rows with the means and deviations over a side's training runs; none for a single run."""
     if len(side.trainings) == 1:
         return []
     means, deviations = zip(*spread(side).values(), strict=True)

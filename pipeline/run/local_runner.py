@@ -97,7 +97,7 @@ class _AnnouncingRunner(tfx_runner.IrBasedRunner):
 def _in_order(nodes: Iterable[Any]) -> list[Any]:
     """Returns the nodes in the order to run: the baseline before the model.
 
-    Neither needs the other. TensorFlow keeps the memory that a training has used. A linear baseline hardly uses
+    Neither needs the other. TensorFlow keeps the memory that a training run has used. A linear baseline hardly uses
     TensorFlow, and gives its memory back.
     """
     ordered = list(nodes)

@@ -116,7 +116,7 @@ def _seeds(
     artifacts: RunArtifacts,
     data: pathlib.Path,
 ) -> Seeds:
-    """Returns the trainings of both sides with all seeds, and copies their predictions to the folder `data`."""
+    """Returns the training runs of both sides with all seeds, and copies their predictions to the folder `data`."""
     ends = {"model": {"stopped": history["stopped"], "converged": metrics["converged"]}}
     if metrics["baseline"]:
         ends["baseline"] = metrics["baseline"]

@@ -1,4 +1,4 @@
-"""Writes all trainings of a run with several seeds to one file, seeds.json, next to metrics.json."""
+"""Writes all training runs of a run with several seeds to one file, seeds.json, next to metrics.json."""
 
 import dataclasses
 import pathlib
@@ -24,13 +24,13 @@ SCORES = "seeds"  # below FOLDER
 def all_seeds(
     seed: int, artifact: pathlib.Path, predictions: pathlib.Path, ends: dict[str, dict[str, Any]], data: pathlib.Path
 ) -> Seeds:
-    """Returns the trainings of both sides, the run's own first, and their difference. Copies their predictions.
+    """Returns the training runs of both sides, the run's own first, and their difference. Copies their predictions.
 
     Args:
-        seed: The seed of the run's own trainings.
+        seed: The seed of the run's own training runs.
         artifact: The folder of SeedTrainings' seeds.json.
-        predictions: The predictions of the run's own trainings, see `write_evaluation`.
-        ends: By side, `stopped` and `converged` of the run's own training.
+        predictions: The predictions of the run's own training runs, see `write_evaluation`.
+        ends: By side, `stopped` and `converged` of the run's own training run.
         data: The folder that becomes FOLDER.
     """
     others = read_seeds(artifact)
@@ -66,7 +66,7 @@ def _scores(side: str, seed: int) -> str:
 
 
 def _own_rows(predictions: pathlib.Path, others: Seeds) -> dict[str, ScoredRows]:
-    """Returns the test rows with the predictions of the run's own trainings, by side."""
+    """Returns the test rows with the predictions of the run's own training runs, by side."""
     whole = read_scored(predictions)
     model = dataclasses.replace(whole, slices={}, tail=None, tail_of=None, separators={})
     if others.baseline is None:
@@ -78,10 +78,10 @@ def _own_rows(predictions: pathlib.Path, others: Seeds) -> dict[str, ScoredRows]
 
 
 def _difference(baseline: Sequence[ScoredRows], model: Sequence[ScoredRows], task: str) -> dict[str, dict[str, Any]]:
-    """Returns the model's difference from the baseline by metric, over rows and trainings.
+    """Returns the model's difference from the baseline by metric, over rows and training runs.
 
-    A side that does not depend on the seed has one training, and every other seed would give the same one. It is
-    therefore repeated here: its variance over trainings is 0, and the other side's variance counts.
+    A side that does not depend on the seed has one training run, and every other seed would give the same one. It is
+    therefore repeated here: its variance over training runs is 0, and the other side's variance counts.
     """
     most = max(len(baseline), len(model), 2)
     first, second = (list(side) * most if len(side) == 1 else list(side) for side in (baseline, model))

@@ -172,7 +172,7 @@ def train_one(
         test: The result of `describe_test`.
         files: The log's files.
         output: The sweep's folder.
-        work: The folder of unfinished trainings and of first stages, which one process at a time may use. Training
+        work: The folder of unfinished training runs and of first stages, which one process at a time may use. Training
             resumes from a checkpoint in it.
         keep_model: Whether to save the model.
 

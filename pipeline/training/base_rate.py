@@ -84,7 +84,7 @@ def shift_to_base_rate(learner: Learner, batches: Iterable[Batch]) -> float:
     Raises:
         InputError: the rows have one class only.
     """
-    from scipy.optimize import brentq  # lazy: takes 0.2 s, and other trainings do not need it
+    from scipy.optimize import brentq  # lazy: takes 0.2 s, and other training runs do not need it
 
     counts, sums, clicks = np.zeros(_BINS), np.zeros(_BINS), 0.0
     for inputs, labels in batches:

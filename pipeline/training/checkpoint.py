@@ -29,7 +29,7 @@ def write_state(folder: pathlib.Path, learner: Learner) -> None:
 
 
 def read_state(work: pathlib.Path, refit: bool) -> TrainingState | None:
-    """Returns the state with the best weights of a finished training, or with the last weights after a refit.
+    """Returns the state with the best weights of a finished training run, or with the last weights after a refit.
 
     Returns None in a worker that writes no checkpoints.
     """
@@ -39,7 +39,7 @@ def read_state(work: pathlib.Path, refit: bool) -> TrainingState | None:
 
 
 def saved_evaluations(work: pathlib.Path) -> list[dict[str, Any]]:
-    """Returns the metrics of the evaluations up to the checkpoint of a training; none without a checkpoint."""
+    """Returns the metrics of the evaluations up to the checkpoint of a training run; none without a checkpoint."""
     return list(_saved(work).get("evaluations", []))
 
 
@@ -49,7 +49,7 @@ def saved_seconds(work: pathlib.Path) -> float:
 
 
 def _saved(work: pathlib.Path) -> dict[str, Any]:
-    """Returns the progress in the checkpoint of a training; {} without a checkpoint."""
+    """Returns the progress in the checkpoint of a training run; {} without a checkpoint."""
     restore_folder(work / CHECKPOINT)
     path = work / CHECKPOINT / PROGRESS
     progress: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}

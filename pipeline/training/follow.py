@@ -28,7 +28,7 @@ RETRY_SECONDS = 1.0
     show_default=True,
     help="The training.backend of the chief's configuration.",
 )
-@click.option("--trainings", type=click.IntRange(1), help="Exit after this many trainings.")
+@click.option("--trainings", type=click.IntRange(1), help="Exit after this many training runs.")
 def main(wait: float, backend: str, trainings: int | None) -> None:
     """Joins the training runs of the chief in TF_CONFIG.
 

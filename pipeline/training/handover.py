@@ -109,7 +109,7 @@ def run_shared_job(
     joined: Callable[[str], None],
     report: Report,
 ) -> None:
-    """Runs one training in every worker of a cluster; the chief calls `run_job`.
+    """Runs one training run in every worker of a cluster; the chief calls `run_job`.
 
     Args:
         work: The chief's folder with the job; None in the other workers, which receive the job from the chief.

@@ -38,8 +38,8 @@ class TrainingJob:
         feature_map: The description of the packed tensors.
         train_files, validation_files: Globs of packed files.
         seed: Seed of initial weights, dropout and the order of examples.
-        shared_stages: Folder of first stages, shared by all trainings that begin with the same stage; "" to keep stages
-            in the training's own work folder.
+        shared_stages: Folder of first stages, shared by all training runs that begin with the same stage; "" to keep
+            stages in the training run's own work folder.
         start: The folder of a `Start`, the initial values from a parent; "" for none. `train` sets it.
         group_weight: What a group's AUC is weighted by in gAUC.
         start_vectors: The file with the initial vectors of embeddings; "" for none. A model without embeddings of

@@ -29,7 +29,7 @@ def distilled_job(job: TrainingJob, work: pathlib.Path) -> TrainingJob:
         job: The job, with `training.distillation`.
         work: Folder of the training, where the rows are written.
     """
-    # Lazy: TensorFlow takes 4 s, and a training in JAX's process does not need it.
+    # Lazy: TensorFlow takes 4 s, and a training run in JAX's process does not need it.
     from ctrpipe.pipeline.training.distillation import soften_labels
 
     assert job.training.distillation is not None

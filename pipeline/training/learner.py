@@ -42,7 +42,7 @@ def row_losses(feature_map: FeatureMap, training: Training) -> RowLosses:
 
 
 class _Compiled(keras.Operation):
-    """A loss that is called with tensors without values, as in the compiled step of a training."""
+    """A loss that is called with tensors without values, as in the compiled step of a training run."""
 
     def __init__(self, loss: Callable[[Any, Any], Any]):
         super().__init__()

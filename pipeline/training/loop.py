@@ -49,7 +49,8 @@ def train_and_evaluate(
 ) -> Iterator[dict[str, Any]]:
     """Trains until the progress stops it, and yields the metrics of each evaluation.
 
-    The progress is up to date when an evaluation is yielded. A training that resumes from there has the same weights.
+    The progress is up to date when an evaluation is yielded. A training run that resumes from there has the same
+    weights.
 
     Args:
         job: The training job.

@@ -107,7 +107,7 @@ def unknown_to(start: pathlib.Path) -> npt.NDArray[np.int64]:
 
 
 def read_taken(work: pathlib.Path) -> dict[str, Any]:
-    """Returns what `begin_with_parent` took in this training or in the one that it resumes, as a dictionary."""
+    """Returns what `begin_with_parent` took in this training run or in the one that it resumes, as a dictionary."""
     taken: dict[str, Any] = json.loads((work / _TAKEN).read_text())
     return taken
 

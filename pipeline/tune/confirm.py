@@ -94,7 +94,7 @@ def confirm(plan: TunePlan, study: Study, log: TransformedLog, output: pathlib.P
     counts = {"trained": len(done), "wanted": len(trainings)}
     if len(done) < len(trainings):
         text = (
-            f"not known yet whether the best is better than the default: {len(done)} of {len(trainings)} trainings "
+            f"not known yet whether the best is better than the default: {len(done)} of {len(trainings)} training runs "
             "are done; a larger --budget continues"
         )
         return {"proposed": None, "text": text, **counts, "comparison": None}

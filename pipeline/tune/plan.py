@@ -128,7 +128,7 @@ def make_plan(
         raise InputError("--p99-ms: parallel trials would disturb the measurement; give --workers 1")
     if seeds == 1:
         raise InputError(
-            "--seeds 1: one training says nothing about other seeds; give 2 or more, or 0 for no comparison"
+            "--seeds 1: one training run says nothing about other seeds; give 2 or more, or 0 for no comparison"
         )
     config = load_config(source, settings)
     fixed = [setting.partition("=")[0] for setting in settings]

@@ -21,7 +21,7 @@ from ctrpipe.serving.latency.settings import Settings
 from ctrpipe.serving.latency.target import ServerTarget, at_url, started
 from ctrpipe.serving.layout import find_version
 from ctrpipe.serving.server.options import parse_flags
-from ctrpipe.serving.server.session_options import for_first_version, session_config
+from ctrpipe.serving.server.session_options import for_first_versions, session_config
 
 LOCAL = "local"
 _MOST_CALLS = 1024  # that wait in a server of this benchmark: more than it sends at a time
@@ -61,7 +61,7 @@ def measure_latency(
         InputError: a model, the log or the server cannot be used.
     """
     there = None if target == LOCAL else at_url(target, grpc)
-    config = for_first_version(session_config(parse_flags(flags)), find_version(models[0]))
+    config = for_first_versions(session_config(parse_flags(flags)), [find_version(models[0])])
     own = (f"--grpc_max_queued_calls={_MOST_CALLS}", *flags)  # the load is the generators', not what a server refuses
     share = busy()
     report: dict[str, Any] = {
@@ -133,7 +133,7 @@ def measure_beside(
     """
     other = at_url(*beside, "--beside")
     there = None if target == LOCAL else at_url(target, grpc)
-    config = for_first_version(session_config(parse_flags(flags)), find_version(model))
+    config = for_first_versions(session_config(parse_flags(flags)), [find_version(model)])
     with _server(find_version(model).resolve(), there, command, flags, progress) as server:
         return compare_servers(model, log, settings, (server, other), config, progress)
 

@@ -8,9 +8,8 @@ import pathlib
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from tensorflow.core.protobuf import config_pb2
 from tensorflow_serving.config import model_server_config_pb2
 
 from ctrpipe.common.errors import InputError, one_line
@@ -27,7 +26,7 @@ from ctrpipe.serving.server.metrics import Metrics
 from ctrpipe.serving.server.options import ServerOptions
 from ctrpipe.serving.server.request_log import RequestLog
 from ctrpipe.serving.server.served import ServedVersion
-from ctrpipe.serving.server.session_options import for_first_version, session_config
+from ctrpipe.serving.server.session_options import for_first_versions, session_config
 from ctrpipe.serving.server.shadow import Shadow
 from ctrpipe.serving.server.versions import LoadExecutors, Policy, Version, VersionManager
 from ctrpipe.serving.server.warmup import replay_warmup
@@ -74,8 +73,7 @@ class ServerCore:
         self.admission = Admission(self.budget)
         self._options = options
         self._session_config = session_config(options)
-        self._session_lock = threading.Lock()
-        self._has_session = False
+        self._has_threads = False
         self._batching = Batching(options, self.metrics)
         self._models: dict[str, VersionManager] = {}
         self._retired: dict[str, VersionManager] = {}  # removed from the config; they keep their status
@@ -403,10 +401,24 @@ class ServerCore:
             return
         self._out_of_reach = ""
         with self._following:
-            for name, manager, base_path, versions in present:
-                # A reload that came while the folders were read may have removed the model, or given it another folder.
-                if self._models.get(name) is manager and manager.base_path == base_path:
-                    manager.follow(versions)
+            # A reload that came while the folders were read may have removed a model, or given it another folder.
+            current = [
+                (manager, versions)
+                for name, manager, base_path, versions in present
+                if self._models.get(name) is manager and manager.base_path == base_path
+            ]
+            self._set_threads(
+                [path for manager, versions in current for path in manager.policy.wanted(versions).values()]
+            )
+            for manager, versions in current:
+                manager.follow(versions)
+
+    def _set_threads(self, versions: Sequence[pathlib.Path]) -> None:
+        """Sets the threads within an operation, once: the first versions that are found decide for all sessions."""
+        if versions and not self._has_threads:
+            config = for_first_versions(self._session_config, versions)
+            self.admission.shares_rows = config != self._session_config  # nobody has set the threads
+            self._session_config, self._has_threads = config, True
 
     def _poll_config(self) -> None:
         refusal = ""
@@ -451,22 +463,11 @@ class ServerCore:
             raise ServingError("NOT_FOUND", f"{_NO_GRAPH}\nSpecified file path: {path}")
         is_loaded = False
         try:
-            servable = Servable(
-                path, config=self._session_settings(path), tags=self._options.saved_model_tags.split(",")
-            )
+            servable = Servable(path, config=self._session_config, tags=self._options.saved_model_tags.split(","))
             is_loaded = True
             return servable
         finally:
             self.metrics.record_load(str(path), is_loaded)
-
-    def _session_settings(self, path: pathlib.Path) -> config_pb2.ConfigProto:
-        """Returns the session's settings. The first version that is loaded sets the threads of all."""
-        with self._session_lock:
-            if not self._has_session:
-                config = for_first_version(self._session_config, path)
-                self.admission.shares_rows = config != self._session_config  # nobody has set the threads
-                self._session_config, self._has_session = config, True
-            return self._session_config
 
     def _warm_up(self, version: ServedVersion, path: pathlib.Path) -> None:
         if not asset_path(path, Asset.WARMUP).exists():

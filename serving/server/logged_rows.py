@@ -24,6 +24,7 @@ from ctrpipe.serving.server.tensors import decode_base64, is_base64
 from ctrpipe.transforms.log.bracketed import begins_a_list, elements_in_brackets
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.values import as_binary
+from ctrpipe.transforms.log.words import INFINITE, NUMBER
 from ctrpipe.transforms.log.written import Written, numbers_of
 
 Row = Mapping[str, Any]
@@ -127,6 +128,9 @@ class _Reader:
         values = [row.get(name) for row in self._rows]
         if form := self._spec.text_forms.get(name):
             values = self._plain(values, form, name)
+        else:
+            words = frozenset(self._spec.missing_words(self._spec.inputs[name]))
+            values = [None if isinstance(value, str) and value in words else value for value in values]
         rows = [self._vector(value, length, _Place(number, name)) for number, value in enumerate(values, 1)]
         array = np.array(rows, np.float32)
         return array if length is not None else array[:, 0]
@@ -201,11 +205,11 @@ def _text(value: Any, place: _Place) -> bytes:
 def _number(value: Any, place: _Place) -> float:
     if value is None or value == "":
         return math.nan
+    if isinstance(value, str) and not (NUMBER.fullmatch(value) or INFINITE.fullmatch(value)):
+        raise place.wrong(value, "a number or null")  # Python would read 1_000 and digits of other scripts
     try:
         if isinstance(value, str | bool | int | float):
             return float(value)
     except OverflowError:  # beyond a double: as far from all other rows as infinity
         return math.copysign(math.inf, value)
-    except ValueError as error:
-        raise place.wrong(value, "a number or null") from error
     raise place.wrong(value, "a number or null")

@@ -1,6 +1,7 @@
 """The TensorFlow session's settings, from flags and --tensorflow_session_config_file."""
 
 import pathlib
+from collections.abc import Iterable
 
 from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 
@@ -35,19 +36,20 @@ def session_config(options: ServerOptions) -> config_pb2.ConfigProto:
     return config
 
 
-def for_first_version(config: config_pb2.ConfigProto, version: pathlib.Path) -> config_pb2.ConfigProto:
+def for_first_versions(config: config_pb2.ConfigProto, versions: Iterable[pathlib.Path]) -> config_pb2.ConfigProto:
     """Returns the settings with the number of threads within an operation, if it is automatic.
 
     The first session of a process sets it for all. An operation of a click model is so short that parts of it in other
     threads cost more than they save; idle processors share the rows of a request instead (serving/server/pieces.py). An
-    operation of a text encoder, or of a model that ctrpipe did not export, uses all processors.
+    operation of a text encoder, or of a model that ctrpipe did not export, uses all processors. So do those of click
+    models in the same process.
 
     Args:
         config: The settings of `session_config`.
-        version: The folder of the version that is loaded first.
+        versions: The folders of the versions that are loaded first; at least one.
     """
     threads = config.intra_op_parallelism_threads, config.inter_op_parallelism_threads
-    if threads != (_AUTOMATIC, _IN_THE_CALLERS_THREAD) or not _is_click_model(version):
+    if threads != (_AUTOMATIC, _IN_THE_CALLERS_THREAD) or not all(_is_click_model(version) for version in versions):
         return config
     chosen = config_pb2.ConfigProto()
     chosen.CopyFrom(config)

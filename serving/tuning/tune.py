@@ -20,7 +20,7 @@ FLAGS, ENVIRONMENT, BATCHING, SESSION, REPORT = (
     "session.config",
     "tune.json",
 )
-CALLERS_THREAD = -1
+AUTOMATIC, CALLERS_THREAD = 0, -1
 BATCH_ROWS = 128  # rows of a batch in the trials; larger requests are split
 
 
@@ -36,19 +36,23 @@ class Trial:
 
 
 def thread_settings() -> list[Setting]:
-    """Returns the thread settings to try, TensorFlow's default first."""
+    """Returns the thread settings to try: the default of `ctrpipe serve` first, then TensorFlow's, then others."""
     count = cores()
-    settings = [Setting(count, count, onednn) for onednn in (True, False)]
+    settings = [Setting(AUTOMATIC, CALLERS_THREAD, onednn) for onednn in (False, True)]
+    settings += [Setting(count, count, onednn) for onednn in (True, False)]
     for threads in sorted({1, 2, count}):
         settings += [Setting(threads, CALLERS_THREAD, onednn) for onednn in (False, True)]
     return settings
 
 
 def batching_settings(best: Setting, loads: list[ClientLoad]) -> list[Setting]:
-    """Returns the batching settings to try, for the best number of intra-op threads and for one thread."""
+    """Returns the batching settings to try, for the best number of intra-op threads and for one thread.
+
+    Requests in a batch share no rows. In place of the automatic number, all processors are tried.
+    """
     rows, clients = max(load.rows for load in loads), max(load.clients for load in loads)
     settings = []
-    for intra_op in sorted({1, best.intra_op}):
+    for intra_op in sorted({1, best.intra_op or cores()}):
         for threads in sorted({max(1, cores() // 2), cores()}):
             batching = {
                 "max_batch_size": max(rows, BATCH_ROWS),
@@ -121,7 +125,10 @@ def score(trial: Trial, loads: list[ClientLoad]) -> float:
 
 def describe(setting: Setting) -> str:
     inter = "the caller's thread" if setting.inter_op == CALLERS_THREAD else f"{setting.inter_op} between"
-    text = f"{setting.intra_op} threads within operations, {inter}, {'oneDNN' if setting.onednn else 'Eigen'}"
+    threads = f"{setting.intra_op} threads within operations, {inter}"
+    if setting.intra_op == AUTOMATIC:
+        threads = "the default of ctrpipe serve"
+    text = f"{threads}, {'oneDNN' if setting.onednn else 'Eigen'}"
     batching = dict(setting.batching)
     if batching:
         text += f", batches of {batching['max_execution_batch_size']} on {batching['num_batch_threads']} threads"

@@ -3,6 +3,7 @@
 All sessions of a process share the environment and the pool of intra-op threads, so each setting needs a new process.
 """
 
+import concurrent.futures
 import dataclasses
 import os
 import pathlib
@@ -24,7 +25,8 @@ class Setting:
     """A server's thread and batching settings.
 
     Args:
-        intra_op: Threads within an operation.
+        intra_op: Threads within an operation; 0, with an `inter_op` of -1, is the default of `ctrpipe serve`, by which
+            idle processors may share a request's rows.
         inter_op: Operations that run concurrently; -1 = one after another, in the request's own thread.
         onednn: Whether oneDNN multiplies matrices; otherwise Eigen does.
         batching: Fields of BatchingParameters; empty: no batching.
@@ -71,7 +73,7 @@ def measure(
         seconds: Seconds of each load.
 
     Raises:
-        InputError: the version has no recorded request of the signature.
+        InputError: the version has no recorded request of the signature, or a server would refuse part of a load.
     """
     os.environ.update(setting.environment)
     load_tensorflow()
@@ -80,20 +82,35 @@ def measure(
     from tensorflow.core.protobuf import config_pb2
 
     from ctrpipe.serving.loader import LoadedServable, Servable
+    from ctrpipe.serving.server.admission import Admission
     from ctrpipe.serving.server.batching import BatchingServable, BatchScheduler
+    from ctrpipe.serving.server.budget import Budget, OverBudget
     from ctrpipe.serving.server.core import SWITCH_SECONDS
+    from ctrpipe.serving.server.served import ServedVersion
+    from ctrpipe.serving.server.session_options import for_first_versions
 
     sys.setswitchinterval(SWITCH_SECONDS)
     threads = {"intra_op_parallelism_threads": setting.intra_op, "inter_op_parallelism_threads": setting.inter_op}
-    servable: LoadedServable = Servable(pathlib.Path(version), config=config_pb2.ConfigProto(**threads))
+    given = config_pb2.ConfigProto(**threads)
+    config = for_first_versions(given, [pathlib.Path(version)])
+    servable: LoadedServable = Servable(pathlib.Path(version), config=config)
     if setting.batching:
         parameters = BatchingParameters(**dict(setting.batching))  # type: ignore[arg-type]
         servable = BatchingServable(servable, parameters, BatchScheduler(parameters.num_batch_threads))  # type: ignore[arg-type]
     recorded = recorded_rows(pathlib.Path(version), signature)
+    admission = Admission(Budget())
+    admission.shares_rows = config != given
+    served = ServedVersion("", 0, servable, admission)
     results = []
     for load in loads:
         inputs = {name: np.resize(values, (load.rows, *values.shape[1:])) for name, values in recorded.items()}
-        results.append(_send(lambda inputs=inputs: servable.run(signature, inputs), load, seconds))  # type: ignore[misc]
+        try:
+            results.append(_send(lambda inputs=inputs: served.run(signature, inputs), load, seconds))  # type: ignore[misc]
+        except OverBudget as error:
+            raise InputError(
+                f"--rows {load.rows} with --clients {load.clients}: the server would refuse some of them "
+                f"({error.message}); give fewer rows or clients"
+            ) from error
     servable.close()
     return results
 
@@ -135,13 +152,12 @@ def _send(call: Callable[[], object], load: ClientLoad, seconds: float) -> Trial
             own.append(time.perf_counter() - began)
         times.extend(own)
 
-    threads = [threading.Thread(target=client) for _ in range(load.clients)]
-    for thread in threads:
-        thread.start()
-    start.wait()
-    began, cpu = time.perf_counter(), time.process_time()
-    for thread in threads:
-        thread.join()
+    with concurrent.futures.ThreadPoolExecutor(load.clients) as pool:
+        clients = [pool.submit(client) for _ in range(load.clients)]
+        start.wait()
+        began, cpu = time.perf_counter(), time.process_time()
+        for sending in clients:
+            sending.result()
     wall, cpu = time.perf_counter() - began, time.process_time() - cpu
     p50, p99 = np.percentile(times, [50, 99])
     count = len(times)

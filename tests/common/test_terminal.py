@@ -101,3 +101,16 @@ def test_each_of_several_tables_repeats_all_columns_that_name_a_row():
     headers = [line.strip("┃").split("┃") for line in lines if line.startswith("┃")]
     assert len(headers) > 1 and all([cell.strip() for cell in header[:2]] == ["slice", "model"] for header in headers)
     assert sum(line.startswith("│        │ fm") for line in lines) == 2 * len(headers)
+
+
+def test_a_row_without_a_value_in_one_of_several_tables_is_left_out_of_it_and_the_next_has_its_name():
+    table = rich.table.Table("slice", "model", *(f"metric {number}" for number in range(3)), "difference")
+    for part in ("ALL", "C9 = 1"):
+        table.add_row(part, "lr", *["0.1234"] * 3, "")
+        table.add_row("", "fm", *["0.2345"] * 3, "+0.1111")
+    terminal = rich.console.Console(file=io.StringIO(), width=60, highlight=False)
+    print_table(terminal, table, keys=2)
+    lines = terminal.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    start = next(number for number, line in enumerate(lines) if "difference" in line)
+    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines[start:] if line.startswith("│")]
+    assert [row[:2] + row[-1:] for row in rows] == [["ALL", "fm", "+0.1111"], ["C9 = 1", "fm", "+0.1111"]]

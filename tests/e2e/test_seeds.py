@@ -84,7 +84,7 @@ def test_each_seed_of_both_sides_is_trained_as_a_run_with_this_seed_would(done, 
     folder = shutil.copytree(done[0], tmp_path / "again")
     probabilities = probabilities_of(folder / "out")
     code, text = call(*command(folder), "--set", "seed=2")
-    assert code == 0 and "over these trainings' rows alone" in " ".join(text.split()), text
+    assert code == 0 and "over the rows of these training runs alone" in " ".join(text.split()), text
     table = pq.read_table(folder / "out" / "report_data" / "predictions.parquet")
     for side, column in (("model", "probability"), ("baseline", "baseline_probability")):
         np.testing.assert_allclose(table[column].to_numpy(), probabilities[side, 2], atol=1e-6)

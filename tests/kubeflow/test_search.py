@@ -129,7 +129,7 @@ def test_a_sweep_with_a_pod_for_each_training_has_the_results_of_one_here(volume
     results = {path: path.read_text() for path in (volume / "cluster" / "results").glob("*.json")}
     launcher = launch(volume, tmp_path / "again", volume / "cluster")
     assert sum("trainpoint" in name for name in launcher.executed) == 1
-    assert "All trainings are done already" in said_by_the_training(launcher)
+    assert "All training runs are done already" in said_by_the_training(launcher)
     assert len(results) == 2 and all(path.read_text() == before for path, before in results.items())
 
 
@@ -187,7 +187,7 @@ def test_in_a_store_a_sweep_has_the_results_of_one_here(volume, sweep_here, tmp_
     delete(f"{url}/{gone}")
     launcher = launch(volume, tmp_path / "again", url, InPods)
     assert sum("trainpoint" in name for name in launcher.executed) == 1
-    assert "All trainings are done already" not in said_by_the_training(launcher)
+    assert "All training runs are done already" not in said_by_the_training(launcher)
     assert comparable(json.loads(read_bytes(f"{url}/{gone}"))) == comparable(read(sweep_here / gone))
 
 
@@ -211,7 +211,7 @@ def test_options_that_do_not_fit_are_one_line(volume):
     one_line(*compile_with(volume, "--grid", "model.name=lr,fm"), "--grid: only with --sweep; leave it out, or give")
     one_line(*compile_with(volume, "--sweep"), "give --grid KEY=VALUE,VALUE, or a sweep file")
     one_line(*compile_with(volume, "--seeds", 2), "--seeds: only with --sweep or --tune")
-    one_line(*compile_with(volume, "--tune", 3, "--seeds", 1), "--seeds 1: one training says nothing")
+    one_line(*compile_with(volume, "--tune", 3, "--seeds", 1), "--seeds 1: one training run says nothing")
     one_line(*compile_with(volume, "--tune", 3, "--format", "json"), "--format json: a sweep or study needs a volume")
     one_line(*compile_with(volume, "--tune", 501, "--parallel", 5), "101 rounds, more than the 100 that Kubernetes can")
     points = [{"name": f"{n}-{'x' * 2600}", "set": {"model.dropout": n / 40}} for n in range(40)]

@@ -114,7 +114,10 @@ def test_the_last_table_has_the_difference_to_the_baseline_and_a_verdict(
     interval = f"{difference - 1.959964 * error:+.4f} .. {difference + 1.959964 * error:+.4f}"
     assert f"│ ahead of lr, 95% │ {interval} │" in printed
     words = "better than that of lr" if better else "does not differ significantly from that of lr"
-    assert f"attention_net: AUC {words} ({difference:+.4f}, 95% {interval}) over these trainings' rows alone" in printed
+    assert (
+        f"attention_net: AUC {words} ({difference:+.4f}, 95% {interval}) over the rows of these training runs alone"
+        in printed
+    )
     assert "Note: the validation log loss was still falling when the epochs ended, from 0.5000 to 0.4500" in printed
     assert "Column: shop, test rows: every value is missing" in printed
     assert "Split: test 600 rows, day_2.csv to day_10.csv" in printed

@@ -218,6 +218,24 @@ def test_known_layouts_have_their_names(tmp_path):
     assert {found[f"I{n}"] for n in (1, 2, 5)} == {"numeric"} and found["C1"] == found["C26"] == "categorical"
 
 
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("ads/log/part-00000.csv", "log"),
+        ("ads/day=2026-11-01/part.csv", "ads"),
+        ("ads/2026-11-01.csv", "ads"),
+        ("ads/000000_0.csv", "ads"),
+        ("ads/2026-clicks.csv", "2026-clicks"),
+        ("ads/partner.csv", "partner"),
+    ],
+)
+def test_a_draft_has_the_name_of_the_file_or_of_the_folder_if_the_file_is_a_numbered_part(tmp_path, path, name):
+    log = tmp_path / path
+    log.parent.mkdir(parents=True)
+    log.write_text("click,site\n" + "".join(f"{n % 2},s{n % 7}\n" for n in range(100)))
+    assert yaml.safe_load(draft([str(log)])[0])["name"] == name
+
+
 def test_ratings_have_a_threshold_and_a_split_by_time(tmp_path):
     text, unsure = draft([as_ratings(tmp_path)])
     values = yaml.safe_load(text)

@@ -72,6 +72,21 @@ def test_epochs_with_decimals_are_times(texts):
     assert guess([f"{10.25 + step}" for step in range(120)], "price").settings["kind"] == "numeric"
 
 
+def test_epochs_in_a_column_of_another_name_are_asked_about():
+    """A telephone number may have the same digits."""
+    numbers = [f"{1400000000 + 7919 * (step * 37 % 120)}" for step in range(120)]
+    for name in ("number", "shown"):
+        found = guess(numbers, name)
+        assert found.settings == {"kind": "time"} and found.unsure
+        assert found.comment.endswith("; its name is no time's: are they, or ids or amounts?")
+    for name in ("ts", "event_time", "unix_seconds", "epoch"):
+        assert guess(numbers, name).settings == {"kind": "time"} and not guess(numbers, name).unsure
+    for name in ("phone", "caller_phone", "msisdn"):
+        assert not guess(numbers, name).settings
+    days = guess((f"{day:%Y-%m-%d %H:%M}" for day in DAYS), "shown")
+    assert days.settings == {"kind": "time"} and not days.unsure
+
+
 def test_epochs_with_an_exponent_are_named_and_left_out():
     found = guess(f"{1714435200 + 7000 * step:.6e}" for step in range(120))
     assert not found.settings and found.unsure

@@ -19,7 +19,7 @@ from ctrpipe.pipeline.components.drift_check import DriftCheck, DriftGate, Drift
 from ctrpipe.pipeline.components.log_statistics_gen import LogStatisticsGen
 from ctrpipe.pipeline.config import Monitoring
 from ctrpipe.pipeline.monitoring.drift import compare_logs
-from ctrpipe.pipeline.report.drift import print_attributions
+from ctrpipe.pipeline.report.drift import print_attributions, write_drift
 from ctrpipe.transforms.log.described_files import describe_file, states_of, write_states
 from ctrpipe.transforms.log.files import FileState
 from ctrpipe.transforms.log.payload import PayloadWriter, payload_schema
@@ -440,8 +440,15 @@ def test_histories_that_became_shorter_are_found_though_their_items_are_the_same
     assert not any(column["breached"] for column in alike.values())
 
 
-def test_limits_of_shares_have_the_unit_of_the_shares(capsys):
+def test_limits_of_shares_have_the_unit_of_the_shares(tmp_path, capsys):
     column = {"column": "site", "share": 0.25, "other": 0.2, "threshold": 0.02, "breached": True}
     sides = {"log": {"name": "new", "rows": 200}, "other": {"name": "previous", "rows": 100}}
-    print_attributions({**sides, "model": "runs/mine", "columns": [column]})
+    found = {**sides, "model": "runs/mine", "columns": [column], "breached": True}
+    print_attributions(found)
     assert re.search(r"25\.00% +│ 20\.00% +│ 2\.00% +│ BREACH", capsys.readouterr().out)
+    columns = {"kind": "drift", "columns": [], "breached": False}
+    logs = {side: {"name": side, "rows": 9, "rate": 1, "rejected": 0} for side in ("log", "other")}
+    drift = {"breached": True, "comparisons": [{**columns, **logs}], "attributions": found}
+    _, page = write_drift(drift, tmp_path)
+    cells = [f'<td class="n">{share}</td>' for share in ("25.00%", "20.00%", "2.00%")]
+    assert "".join(cells) in page.read_text(encoding="utf-8")

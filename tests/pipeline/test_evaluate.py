@@ -433,7 +433,7 @@ def test_a_refusal_is_one_that_pusher_heeds(tmp_path, judged, log):
     write_scored(tmp_path / "2.parquet", ScoredRows("these", {"ctr": click}, {"ctr": p}))
     blessing = bless(judged, tmp_path, log, {"max_drop": {"log_loss": -1.0}}, "last", earlier, tmp_path)
     [gate] = read_gate_table(tmp_path / "evaluation")
-    assert "noise of 5 trainings and a stated one of" in gate["reason"]
+    assert "noise of 5 training runs and a stated one of" in gate["reason"]
     assert not (tmp_path / "evaluation" / "retrained").exists()
     assert [path.name for path in (tmp_path / "blessing").iterdir()] == ["NOT_BLESSED"]
     assert blessing.get_int_custom_property("blessed") == 0

@@ -220,7 +220,7 @@ def test_a_finished_training_is_not_trained_again(
     assert trainer.trained == [("fm", 8), ("fm", 9)]
     said = capsys.readouterr().err
     assert "seed 2 of 3: fm, trained before" in said
-    assert "lr (baseline): one training, because L-BFGS ends at the same weights with every seed" in said
+    assert "lr (baseline): one training run, because L-BFGS ends at the same weights with every seed" in said
     assert len(trained(payload, settings(payload, 4)).model.trainings) == 3
     assert trainer.trained[2:] == [("fm", 10)]
     trained(payload, settings(payload, 2, None), code="2")  # other code may train otherwise
@@ -361,7 +361,8 @@ def test_a_baseline_that_depends_on_no_seed_leaves_the_noise_of_the_models_train
     text = seeds_verdict(found)
     assert "fm: AUC better than that of lr (+" in text and "over rows and seeds (3 and 1)" in text
     assert (
-        "(3 and 1); the baseline lr has one training, because L-BFGS ends at the same weights with every seed." in text
+        "(3 and 1); the baseline lr has one training run, because L-BFGS ends at the same weights with every seed."
+        in text
     )
     assert text.endswith("Not converged when the epochs ended: fm (2 of 3)")
     assert spread(found.model)["auc"] == pytest.approx((np.mean(values), np.std(values, ddof=1)))
@@ -404,7 +405,7 @@ def test_the_end_of_the_run_says_the_verdict_over_rows_and_seeds(
 
 def test_the_report_lists_every_training_and_the_verdict(tmp_path: pathlib.Path) -> None:
     run_left(tmp_path / "run")
-    assert "Trainings with other seeds" not in write_report(tmp_path / "run").read_text()
+    assert "Training runs with other seeds" not in write_report(tmp_path / "run").read_text()
     left_by_nodes(tmp_path, drawn(2, 0.6, 1), drawn(2, 0.3, 2))
     summary = dict.fromkeys(("auc", "log_loss", "rig", "calibration"), 0.625)
     trainings = tuple(SeedTraining(seed, summary, "<b>over</b>", True, "") for seed in (7, 8))

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import time
+import types
 
 import numpy as np
 import pytest
@@ -15,8 +16,9 @@ from ctrpipe.models.base.feature_map import FeatureMap, Text
 from ctrpipe.serving import loader
 from ctrpipe.serving.layout import Asset, asset_path
 from ctrpipe.serving.loader import Servable
+from ctrpipe.serving.server import core
 from ctrpipe.serving.server.options import parse_flags
-from ctrpipe.serving.server.session_options import for_first_version, session_config
+from ctrpipe.serving.server.session_options import for_first_versions, session_config
 
 
 class Straight(tf.Module):
@@ -243,22 +245,80 @@ def test_flags_set_the_sessions_threads(flags, intra, inter):
 )
 def test_an_operation_of_a_click_model_takes_one_thread_unless_a_flag_says_so(flags, intra, tmp_path):
     save_feature_map(tmp_path)
-    assert for_first_version(session_config(parse_flags(flags)), tmp_path).intra_op_parallelism_threads == intra
+    found = for_first_versions(session_config(parse_flags(flags)), [tmp_path, tmp_path])
+    assert found.intra_op_parallelism_threads == intra
 
 
-def test_an_operation_of_other_models_takes_all_processors(tmp_path):
+def test_an_operation_takes_all_processors_if_any_of_the_first_models_is_no_click_model(tmp_path):
     config = session_config(parse_flags([]))
-    foreign, text, damaged = tmp_path / "foreign", tmp_path / "text", tmp_path / "damaged"
+    click, foreign, text, damaged = (tmp_path / name for name in ("click", "foreign", "text", "damaged"))
+    save_feature_map(click)
     save_feature_map(text, Text(8, 100))
     save_feature_map(damaged)
     asset_path(damaged, Asset.FEATURE_MAP).write_text("{")
     for version in (foreign, text, damaged):
-        assert for_first_version(config, version).intra_op_parallelism_threads == 0, version
+        for first in ([version], [click, version], [version, click]):
+            assert for_first_versions(config, first).intra_op_parallelism_threads == 0, first
 
 
 def save_feature_map(version, text=None):
     asset_path(version, Asset.FEATURE_MAP).parent.mkdir(parents=True)
     FeatureMap.from_sizes([("site", "categorical", 9)], text=text).save(asset_path(version, Asset.FEATURE_MAP))
+
+
+@pytest.fixture(name="threads_of")
+def threads_of_a_server(tmp_path, monkeypatch):
+    """Starts a server with flags. Returns the threads within an operation by version, and whether rows are shared."""
+    loaded = {}
+
+    def load(path, config, tags):
+        loaded[f"{path.parent.name}/{path.name}"] = config.intra_op_parallelism_threads
+        return types.SimpleNamespace(signatures={}, input_types={}, close=lambda: None)
+
+    monkeypatch.setattr(core, "Servable", load)
+
+    def start(*flags):
+        server = core.ServerCore(parse_flags([*flags, "--max_num_load_retries=0"]))
+        try:
+            server.start()
+            return dict(loaded), server.admission.shares_rows
+        finally:
+            server.stop()
+
+    return start
+
+
+def save_version(version, text=None):
+    save_feature_map(version, text)
+    (version / "saved_model.pb").touch()
+
+
+@pytest.mark.parametrize(
+    ("flags", "intra", "shares"),
+    [
+        ([], 1, True),
+        (["--tensorflow_intra_op_parallelism=1", "--tensorflow_inter_op_parallelism=-1"], 1, False),
+        (["--tensorflow_session_parallelism=2"], 2, False),
+    ],
+)
+def test_rows_of_a_click_model_are_shared_unless_somebody_has_set_the_threads(
+    flags, intra, shares, threads_of, tmp_path
+):
+    save_version(tmp_path / "clicks" / "2")
+    save_version(tmp_path / "clicks" / "1", Text(8, 100))  # not served, so it does not count
+    assert threads_of(f"--model_base_path={tmp_path / 'clicks'}", *flags) == ({"clicks/2": intra}, shares)
+
+
+def test_all_models_of_the_config_decide_the_threads_together(threads_of, tmp_path):
+    """A session sets the threads of its whole process, so a click model that loads first would slow the texts down."""
+    save_version(tmp_path / "clicks" / "1")
+    save_version(tmp_path / "texts" / "1", Text(8, 100))
+    models = [
+        f'config {{ name: "{name}" base_path: "{tmp_path / name}" model_platform: "tensorflow" }}'
+        for name in ("clicks", "texts")
+    ]
+    (tmp_path / "models.config").write_text(f"model_config_list {{ {' '.join(models)} }}")
+    assert threads_of(f"--model_config_file={tmp_path / 'models.config'}") == ({"clicks/1": 0, "texts/1": 0}, False)
 
 
 def test_a_flag_stands_above_the_sessions_file(tmp_path):

@@ -107,6 +107,13 @@ def test_numbers_are_taken_in_the_form_of_the_log_and_as_numbers(url):
     assert status == 400 and "row 2, p" in said and "send a number, as 1234.5, or a text as '$1,234.5'" in said
 
 
+def test_words_for_a_missing_number_are_missing_as_in_the_log(url):
+    status, answers = ask(url, [{"n": text} for text in ("NA", "\\N", "", "-1.5e1", ".5", "inf", "-Infinity")])
+    assert status == 200, answers
+    numbers = [row["number"] for row in answers]
+    np.testing.assert_array_equal(np.float32(numbers), np.float32([math.nan] * 3 + [-15, 0.5, math.inf, -math.inf]))
+
+
 def test_the_signature_may_be_named(url):
     assert ask(url, [{"c": 1}], signature_name="serving_raw")[1][0]["text"] == "1"
     assert "nope" in ask(url, [{"c": 1}], signature_name="nope")[1]
@@ -116,6 +123,7 @@ def test_the_signature_may_be_named(url):
     ("row", "told"),
     [
         ({"n": "x"}, 'row 2, n: "x" Type: String; send a number or null'),
+        *(({"n": text}, "Type: String; send a number or null") for text in ("1_000", "\u0663", " 3.5", "0x10", "1,5")),
         ({"n": [1]}, "row 2, n: [1] Type: Array; send a number or null"),
         ({"c": ["a"]}, "row 2, c: "),
         ({"c": {"x": 1}}, "row 2, c: "),

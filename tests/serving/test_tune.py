@@ -1,6 +1,8 @@
 """ctrpipe tune-serving: what is tried, how it is judged, what it leaves."""
 
+import itertools
 import json
+import shutil
 import sys
 
 import numpy as np
@@ -10,10 +12,15 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import cores
+from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.serving.layout import Asset, asset_path
+from ctrpipe.serving.server import admission, budget
+from ctrpipe.serving.server.admission import Admission
 from ctrpipe.serving.server.batching_parameters import read_parameters
+from ctrpipe.serving.server.budget import Budget
 from ctrpipe.serving.server.options import parse_flags
 from ctrpipe.serving.server.session_options import session_config
-from ctrpipe.serving.tuning import tune
+from ctrpipe.serving.tuning import tune, tune_process
 from ctrpipe.serving.tuning.tune_process import ClientLoad, Setting, TrialResult, measure, recorded_rows
 from tests.e2e.small_run import call, one_line
 
@@ -64,9 +71,10 @@ def test_rounds_count_by_their_median():
     assert tune.score(found, LOADS) == pytest.approx(200)
 
 
-def test_tensorflows_default_and_one_thread_are_tried():
+def test_the_servers_default_and_tensorflows_and_one_thread_are_tried():
     settings = tune.thread_settings()
     count = cores()
+    assert settings[0] == Setting(0, -1, False) and Setting(0, -1, True) in settings
     assert Setting(count, count, True) in settings and Setting(1, -1, False) in settings
     assert len(set(settings)) == len(settings) and max(setting.intra_op for setting in settings) == count
 
@@ -77,6 +85,19 @@ def test_batches_that_are_tried_take_the_largest_request():
     for setting in settings:
         batching = dict(setting.batching)
         assert batching["max_batch_size"] == 1000 and batching["max_enqueued_batches"] * 128 >= 32 * 1000
+
+
+def test_after_the_servers_default_batches_are_tried_with_one_thread_and_with_all_processors():
+    settings = tune.batching_settings(Setting(0, -1, False), LOADS)
+    assert {setting.intra_op for setting in settings} == {1, cores()}
+
+
+def test_where_the_servers_default_is_best_a_server_keeps_it(tmp_path):
+    default = session_config(parse_flags([]))
+    tune.write([trial(Setting(0, -1, False), 2, 2)], LOADS, tmp_path / "1", "double", tmp_path)
+    assert session_config(parse_flags((tmp_path / "flags").read_text().split())) == default
+    assert session_config(parse_flags([f"--tensorflow_session_config_file={tmp_path / 'session.config'}"])) == default
+    assert tune.describe(Setting(0, -1, False)) == "the default of ctrpipe serve, Eigen"
 
 
 def test_a_server_takes_what_is_written(tmp_path):
@@ -119,6 +140,51 @@ def test_every_load_is_measured(version, monkeypatch, batching):
     assert len(found) == 2
     for measured in found:
         assert measured.rows_per_s > 0 and 0 < measured.p50_ms <= measured.p99_ms
+
+
+@pytest.mark.parametrize(("setting", "shares"), [(Setting(0, -1, False), True), (Setting(1, -1, False), False)])
+def test_rows_are_shared_in_the_servers_default_alone(version, tmp_path, monkeypatch, setting, shares):
+    """The version is a copy that says of itself that it is a click model."""
+    click = shutil.copytree(version, tmp_path / "1")
+    features = FeatureMap.from_sizes([("site", "categorical", 9)])
+    features.save(asset_path(click, Asset.FEATURE_MAP))
+    admissions = []
+
+    class Watched(Admission):
+        def __init__(self, budget):
+            super().__init__(budget)
+            admissions.append(self)
+
+    monkeypatch.setattr(admission, "Admission", Watched)
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    interval = sys.getswitchinterval()
+    try:
+        measure(setting, str(click), "double", [ClientLoad(1, 1)], 0.01)
+    finally:
+        sys.setswitchinterval(interval)
+    assert [one.shares_rows for one in admissions] == [shares]
+
+
+def test_a_load_that_a_server_would_refuse_is_one_line(version, monkeypatch):
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    monkeypatch.setattr(budget, "Budget", lambda: Budget(1, resident=lambda: 0))
+    interval = sys.getswitchinterval()
+    try:
+        with pytest.raises(InputError, match=r"--rows 5 with --clients 2: the server would refuse some of them \(.+\)"):
+            measure(Setting(1, -1, False), str(version), "double", [ClientLoad(5, 2)], 0.01)
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def test_an_error_of_a_client_ends_the_measurement():
+    calls = itertools.count()
+
+    def call():
+        if next(calls) > 6:
+            raise InputError("no more")
+
+    with pytest.raises(InputError, match="no more"):
+        tune_process._send(call, ClientLoad(1, 2), 0.05)
 
 
 def test_requests_are_those_recorded(version):

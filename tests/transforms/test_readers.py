@@ -196,6 +196,51 @@ def test_a_broken_quote_costs_its_own_line_only(tmp_path, lines, reasons):
     assert len(rows) == 6 + count - len(reasons)
 
 
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_a_header_that_stands_in_the_file_again_is_no_row(tmp_path, is_compressed):
+    """It would be one without a click, where each value but 1 is none and no column is a number."""
+    log = LogSpec.model_validate(
+        {
+            "data": {"format": "csv", "header": True, "labels": {"ctr": {"column": "click", "positive": ["1"]}}},
+            "features": [{"kind": "categorical", "columns": ["c", "d"]}],
+        }
+    )
+    lines = ["click,c,d,n", "1,a,b,", "click,c,d,n", "0,c,e,1", "only,two", "click,c,x,n", "click,c,d,n"]
+    path = write(tmp_path, "\n".join(lines).encode(), "log.csv.gz" if is_compressed else "log.csv")
+    for labels in (True, False):
+        rows, rejects = read(path, log, labels)
+        assert [row[:3] for row in rows] == [(2, b"a", b"b"), (4, b"c", b"e"), (6, b"c", b"x")]
+        assert [(reject.line, reject.text) for reject in rejects] == [(3, lines[2]), (5, lines[4]), (7, lines[6])]
+        assert rejects[0].reason == "the header again; remove this line from the file"
+
+
+def test_a_value_that_is_the_name_of_the_only_column_read_is_a_value(tmp_path):
+    features = [{"kind": "categorical", "columns": ["query"]}]
+    data = {"format": "csv", "header": True, "labels": {"ctr": "click"}}
+    log = LogSpec.model_validate({"data": data, "features": features})
+    rows, rejects = read(write(tmp_path, b"click,query\n1,query\n0,shoes\n", "log.csv"), log, labels=False)
+    assert rows == [(2, b"query"), (3, b"shoes")] and not rejects
+
+
+@pytest.mark.parametrize("written", ["Click", "CLICK", " click", "click "])
+def test_a_label_that_looks_like_a_positive_one_is_no_negative_in_silence(tmp_path, written):
+    def log(**label) -> LogSpec:
+        return spec(labels={"ctr": {"column": "label", **label}})
+
+    path = write(tmp_path, f"click\t5\ta\nclicks\t5\ta\n{written}\t5\ta\n".encode())
+    rows, [reject] = read(path, log(positive=["click"]))
+    assert [row[-1] for row in rows] == [1, 0] and reject.line == 3
+    assert reject.reason == (
+        f"label: '{written}' looks like a positive value; write them alike, or name it in data.labels"
+    )
+    for named, third in (
+        ({"positive": ["click", written]}, 1),
+        ({"positive": ["click"], "negative": [written, "clicks"]}, 0),
+    ):
+        rows, rejects = read(path, log(**named))
+        assert [row[-1] for row in rows] == [1, 0, third] and not rejects
+
+
 def test_quotes_of_csv_are_those_of_a_csv_reader(tmp_path):
     values = ['a"b', "a,b", '""', "plain", "é"]
     text = io.StringIO()

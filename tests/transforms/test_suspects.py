@@ -289,8 +289,9 @@ def test_short_fractions_and_versions_are_no_finding(values) -> None:
 @pytest.mark.parametrize(
     ("spelt", "way"),
     [
-        (("Rome", "Rome "), "in blanks alone"),
-        (("New York", "New\u00a0York"), "in blanks alone"),
+        (("Rome", "Rome "), "in blanks or invisible signs alone"),
+        (("New York", "New\u00a0York"), "in blanks or invisible signs alone"),
+        (("Rome", "Rome\0"), "in blanks or invisible signs alone"),
         (("Caf\u00e9", "Cafe\u0301"), "how Unicode composes an accent"),
         (("iOS", "ios"), "upper and lower case alone"),
     ],
@@ -305,6 +306,21 @@ def test_two_categories_that_look_alike_are_said(spelt, way):
 @pytest.mark.parametrize("spelt", [("a1", "A1"), ("cafe", "caf\u00e9"), ("x-1", "x 1"), ("AB", "ab")])
 def test_codes_and_other_words_do_not_look_alike(spelt):
     assert found(texts(np.where(FREE < 0.2, spelt[0], np.where(FREE < 0.3, spelt[1], "other")))) == []
+
+
+@pytest.mark.parametrize(("share", "weight", "is_said"), [(0.01, "", True), (0.2, "", False), (0.01, "w", False)])
+def test_a_label_that_is_a_rate_in_a_few_rows_is_said(share, weight, is_said):
+    """In many rows, or with their impressions as weights, it is meant."""
+    labels = {"ctr": "click"}
+    data = {"format": "csv", "header": True, "labels": labels, **({"weight": weight} if weight else {})}
+    features = [{"kind": "categorical", "columns": ["x"]}]
+    spec = LogSpec.model_validate({"data": data, "features": features})
+    clicks = np.where(np.arange(ROWS) < share * ROWS, 0.25, CLICK)
+    rows = pa.table({"click": numbers(clicks), "x": texts(np.where(FREE < 0.5, "a", "b")), "w": numbers(FREE + 1)})
+    texts_found = [each.text for each in suspects(spec, rows) if each.column == "click"]
+    assert [text.partition(" of the rows")[0] for text in texts_found] == (
+        ["the label is a rate, such as 0.25, in 1.00%"] if is_said else []
+    )
 
 
 def test_a_rare_spelling_is_not_said():

@@ -161,3 +161,7 @@ def test_any_scale_of_weights_is_taken(tmp_path, weights):
 def test_the_weight_is_a_column_of_its_own(data, complaint):
     with pytest.raises(ValueError, match=complaint):
         spec(**yaml.safe_load(data))
+
+
+def test_a_value_over_several_lines_is_told_by_the_key_that_reads_it():
+    assert "data.quoted_line_breaks" in explained("a quote is not closed")

@@ -7,7 +7,7 @@ LEAST_SHARE = 0.005  # of the rows that each of the two has: rarer ones move not
 LEAST_TOGETHER = 0.05  # of the rows that have another writing of a value, of rare values together
 MOST_ALIKE = 20_000  # values that are compared, the most frequent ones
 _FEWEST_LETTERS = 3  # of a word; shorter codes, as a and A, may be two
-_INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff"
+_INVISIBLE = "\0\u00ad\u200e\u200f\u200b\u200c\u200d\u2060\ufeff"
 
 
 def _without_blanks(text: str) -> str:
@@ -27,7 +27,7 @@ def _without_zeros(text: str) -> str:
 
 
 _WAYS: tuple[tuple[str, Callable[[str], str]], ...] = (
-    ("blanks", _without_blanks),
+    ("blanks or invisible signs", _without_blanks),
     ("how Unicode composes an accent (NFC, NFD)", _composed),
     ("upper and lower case", _in_one_case),
     ("leading zeros", _without_zeros),

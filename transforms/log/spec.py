@@ -61,7 +61,9 @@ class Label(Section):
     on and 1.
     """
     negative: list[Word] = pydantic.Field([], examples=[["noclick"], [1]])
-    """Values of negative rows; rows with any other value are malformed. Empty: every value that is not positive."""
+    """Values of negative rows; rows with any other value are malformed. Empty: every value that is not positive;
+    one that differs from a positive value in case or blanks alone is malformed.
+    """
     threshold: float | None = pydantic.Field(None, examples=[4])
     """Rows whose number is at least this threshold are positive. Replaces `positive` and `negative`."""
     predicts: Literal["click", "mean", "median", "count"] = pydantic.Field("click", examples=["mean"])

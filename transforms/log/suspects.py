@@ -35,6 +35,7 @@ from ctrpipe.transforms.log.strange_values import (
 
 ALONE = "its values alone give the label away"  # how the strongest finding begins
 MOST_AUC = 0.95  # of a column alone: those of real logs are far below, and a label with 5% of noise is not
+_FEW_RATES = 0.05  # of the rows, of a label that is 0 or 1 in the others
 LEAST_ROWS = 30  # of the rarer class, before anything is said of a column and the label
 LEAST_SHARE = 0.05  # of the rarer class: a value that is less frequent cannot carry a model
 CHANCE = 1e-6  # a finding is less likely by chance
@@ -108,6 +109,10 @@ def suspects(spec: LogSpec, rows: pa.Table) -> Iterator[Suspect]:
     for task, column in spec.data.columns_by_task.items():
         if task not in spec.data.click_tasks and (text := _strange_numbers(numbers_of(rows[column]))):
             yield Suspect(column, "train", text)
+    if weights is None:
+        for task, label in labels.items():
+            if text := _rare_rates(label):
+                yield Suspect(spec.data.columns_by_task[task], "train", text)
     keys = [name for name in columns if spec.inputs[name].is_single]
     for task, label in labels.items():
         rest = {name: values for name, values in columns.items() if name not in leaks}
@@ -320,6 +325,18 @@ def _stretched(numbers: np.ndarray | None, scale: str) -> str:
     return (
         f"its {scale} is {size:g}, but 99% of its values lie between {low:g} and {high:g}: extreme values such as "
         f"{end:g} make all others alike; name them in missing_values, or take quantile_bucketize or quantile_normalize"
+    )
+
+
+def _rare_rates(label: np.ndarray) -> str:
+    """Returns a warning about a label that is between 0 and 1 in a few rows only; "" if not."""
+    known = label[np.isfinite(label)]
+    rates = known[(known > 0) & (known < 1)]
+    if not 0 < len(rates) < _FEW_RATES * len(known):
+        return ""
+    return (
+        f"the label is a rate, such as {rates[0]:g}, in {len(rates) / len(known):.2%} of the rows, and 0 or 1 in the "
+        "others: correct these labels, or name the impressions of each row in data.weight"
     )
 
 

@@ -43,6 +43,7 @@ _MONTH_NAME = re.compile(r"month|period|yyyymm|(^|_)ym($|_)", re.IGNORECASE)
 _BEGINS_WITH_YEAR = re.compile(r"20\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])([01]\d|2[0-3])([0-5]\d)?", re.ASCII)
 _FEWEST = 20  # different numbers, that all are times by their digits: chance brings one of 200 numbers there
 _EPOCH = re.compile(r"\d+(\.\d*)?", re.ASCII)
+_EPOCH_NAME = re.compile(r"epoch|unix", re.IGNORECASE)
 _EPOCH_SPAN = 1.25  # maximum ratio of the latest to the earliest epoch of a log
 _NEARLY = 0.5  # of the values that have a format, before the others are called its faults
 _LOOKED_AT = 200  # values that say which format this may be
@@ -60,6 +61,12 @@ def formats_of(column: ColumnSample) -> list[str] | None:
             return ["auto"]
         return ["auto"] if TIME_NAME.search(column.name) or are_near(column.present, column.name) else None
     return next(filter(None, (_fitting(column, orders) for orders in _tried(column))), None)
+
+
+def are_unnamed_epochs(column: ColumnSample) -> bool:
+    """Returns whether the times of a column are epochs by their digits alone: ids and amounts may have the same."""
+    is_named = TIME_NAME.search(column.name) or _EPOCH_NAME.search(column.name)
+    return not is_named and all(_EPOCH.fullmatch(value) for value in column.present)
 
 
 def of_digits(column: ColumnSample) -> list[str] | None:

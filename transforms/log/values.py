@@ -142,7 +142,11 @@ def to_labels(
             zero = pc.or_(zero, pc.is_null(values))
         if not label.negative:
             missing = pc.is_in(values, value_set=pa.array(written.missing, pa.binary()))
-            zero = pc.and_not(values.is_valid(), pc.or_(one, missing))
+            alike = pc.and_not(_looks_like(values, label.positive), one).fill_null(False)
+            for row in np.flatnonzero(alike.to_numpy(zero_copy_only=False)).tolist():
+                text = f"{shown(values[row])} looks like a positive value; write them alike, or name it in data.labels"
+                faults.setdefault(row, f"{name}: {text}")
+            zero = pc.and_not(values.is_valid(), pc.or_(pc.or_(one, missing), alike))
             expected = "a value"
     elif not pc.all(pc.or_(one, zero)).as_py():
         one, zero = pc.or_(one, _in_words(values, _TRUE)), pc.or_(zero, _in_words(values, _FALSE))
@@ -165,6 +169,8 @@ _TOO_LARGE = re.compile(r"the label must be 0 or 1, found '(\d+(\.\d+)?)'")
 
 def explained(reason: str) -> str:
     """Returns the reason of a malformed row, with advice for a weight, label or number in another form."""
+    if reason == "a quote is not closed":
+        return f"{reason}; if its value goes on in the next line, set data.quoted_line_breaks"
     if _NO_LABEL.search(reason):
         return f'{reason}: leave the row out of the log; or list "" in negative, if no value means no click'
     if weight := _NO_WEIGHT.search(reason):
@@ -247,6 +253,15 @@ def _above(
 
 def _in_words(values: pa.Array, words: Sequence[Word]) -> pa.Array:
     return pc.is_in(values, value_set=pa.array([word.encode() for word in sorted(spellings(words))], pa.binary()))
+
+
+def _looks_like(values: pa.Array, words: Sequence[Word]) -> pa.Array:
+    """Returns whether values differ from one of some words at most in blanks around them and in upper and lower
+    case.
+    """
+    plain = sorted({word.strip() for word in spellings(words) if word.strip()})
+    pattern = "|".join(map(re.escape, plain)).encode()
+    return pc.match_substring_regex(values, rb"^\s*(" + pattern + rb")\s*$", ignore_case=True)
 
 
 def shown(value: pa.Scalar) -> str:

@@ -74,7 +74,7 @@ def test_trainings_end_with_the_time_and_go_on_with_more(tmp_path, trained):
     plan = small_plan(tmp_path)
     cut = confirm(plan, Searched(plan, 4), LOG, tmp_path)
     assert cut["proposed"] is None and cut["comparison"] is None and (cut["trained"], cut["wanted"]) == (4, 6)
-    assert "4 of 6 trainings are done; a larger --budget continues" in cut["text"]
+    assert "4 of 6 training runs are done; a larger --budget continues" in cut["text"]
     again = confirm(plan, Searched(plan, 99), LOG, tmp_path)
     assert again["proposed"] == "best" and len(trained.seeds) == len(set(trained.seeds)) == 6
     assert confirm(plan, Searched(plan, 0), LOG, tmp_path) == again and len(trained.seeds) == 6
@@ -109,5 +109,5 @@ def test_a_configuration_that_fails_with_a_seed_is_not_proposed(tmp_path, traine
 
 
 def test_one_seed_is_refused(tmp_path):
-    with pytest.raises(InputError, match="--seeds 1: one training says nothing about other seeds"):
+    with pytest.raises(InputError, match="--seeds 1: one training run says nothing about other seeds"):
         make_plan(write_config(tmp_path), budget=Budget(2), seeds=1)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -26,6 +27,7 @@ from ctrpipe.transforms.log.formats.text import TextFormat, first_chunk
 from ctrpipe.transforms.log.lines import Lines, count_values, is_utf8, single_byte
 from ctrpipe.transforms.log.spec import LogSpec
 
+_FEWEST_NAMES = 2  # of columns, before a row that equals them is a header: the only value of a row may be its name
 _LINES_LOOKED_AT = 100  # to detect whether a file without a header has labels
 
 
@@ -143,7 +145,28 @@ class Delimited(TextFormat):
             columns = {
                 name: pc.replace_substring(values, one_byte, self._delimiter) for name, values in columns.items()
             }
-        return {name: self._notation.values(values) for name, values in columns.items()}, wrong
+        return self._without_headers(
+            {name: self._notation.values(columns[name]) for name in columns}, rows, wrong
+        ), wrong
+
+    def _without_headers(self, columns: dict[str, pa.Array], rows: int, wrong: dict[int, str]) -> dict[str, pa.Array]:
+        """Returns columns without the rows that repeat the header, as where files with a header were joined.
+
+        Args:
+            columns: The values of the rows that are not in `wrong`.
+            rows: The number of all rows.
+            wrong: The reason of each malformed row; gets those of the headers.
+        """
+        if not self._spec.data.header or len(columns) < _FEWEST_NAMES:
+            return columns
+        repeats = pa.array(np.ones(rows - len(wrong), bool))
+        for name, values in columns.items():
+            repeats = pc.and_(repeats, pc.equal(values, pa.scalar(name.encode(), pa.binary())).fill_null(False))
+            if not pc.any(repeats).as_py():  # nearly always by the first column
+                return columns
+        places = np.delete(np.arange(rows), list(wrong))[repeats.to_numpy(zero_copy_only=False)]
+        wrong.update(dict.fromkeys(places.tolist(), "the header again; remove this line from the file"))
+        return {name: values.filter(pc.invert(repeats)) for name, values in columns.items()}
 
     def _of_one_byte(self, text: bytes) -> tuple[bytes, bytes]:
         """Returns the text with a one-byte delimiter, which Arrow requires, and that delimiter."""

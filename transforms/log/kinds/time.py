@@ -7,7 +7,7 @@ import pydantic
 from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.log.kinds.guess import ColumnSample, Guess
 from ctrpipe.transforms.log.kinds.kind import Columns
-from ctrpipe.transforms.log.time_formats import USUAL, formats_of
+from ctrpipe.transforms.log.time_formats import USUAL, are_unnamed_epochs, formats_of
 from ctrpipe.transforms.log.times import EightDigits, time_rules, zone_offsets
 from ctrpipe.transforms.log.unread_times import unread_times
 
@@ -66,6 +66,8 @@ class Time(Columns):
         unsure = bool(others) and not time_format.startswith(USUAL)
         asked = " or ".join(map(repr, others))
         comment += f"; or format: {asked}, which fits as well?" if unsure else ""
+        if are_unnamed_epochs(column):
+            unsure, comment = True, f"{comment}; its name is no time's: are they, or ids or amounts?"
         digits = EightDigits.among(column.present)
         if time_format == "auto" and digits.example:
             # A run reads more rows, but may not be asked what these rows leave open.
