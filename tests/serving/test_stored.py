@@ -58,6 +58,7 @@ def served(url):
         yield f"{addresses.rest}/v1/models/m"
 
 
+@pytest.mark.large(like="tests/serving/test_stored.py::test_a_server_follows_a_bucket_and_serves_on_while_it_is_away")
 def test_a_start_from_the_copies_answers_over_both_protocols_and_swaps_when_the_store_is_back(s3, saved, monkeypatch):
     url = f"{s3.url}/models/m"
     flags = [f"--model_base_path={url}", "--model_name=m", "--file_system_poll_wait_seconds=0.2"]
