@@ -209,6 +209,7 @@ def test_one_log_is_understood_alike_in_every_format(tmp_path, name):
         assert config.feature_by_column["moment"].format == "%d/%b/%Y:%H:%M:%S %z"  # type: ignore[union-attr]
 
 
+@pytest.mark.usefixtures("trees")
 @pytest.mark.slow
 def test_known_layouts_have_their_names(tmp_path):
     config = config_of(tmp_path, LOGS["criteo"](tmp_path))
@@ -245,6 +246,7 @@ def test_ratings_have_a_threshold_and_a_split_by_time(tmp_path):
     assert any("no header" in sentence for sentence in unsure)
 
 
+@pytest.mark.usefixtures("trees")
 @pytest.mark.parametrize(
     ("columns", "label", "asked"),
     [
@@ -265,6 +267,7 @@ def test_a_label_is_sought_by_its_name_then_at_an_end_and_asked_about(tmp_path, 
     assert not asked or unsure[0].endswith(asked)
 
 
+@pytest.mark.usefixtures("trees")
 @pytest.mark.parametrize("words", [("ja", "nein"), ("Yes", "No"), ("oui", "non")])
 def test_two_words_are_a_label_before_whole_numbers_that_may_be_a_rating(tmp_path, words):
     random = np.random.default_rng(3)
@@ -283,6 +286,7 @@ def test_a_category_s_comment_counts_as_a_run_reads_it_where_na_is_a_value(tmp_p
     assert f"# country: {said}" in draft([str(tmp_path / "log.csv")])[0]
 
 
+@pytest.mark.usefixtures("trees")
 def test_values_that_occur_twice_at_times_are_not_called_another_one_in_each_row(tmp_path):
     lines = [f"{number % 3 % 2},{max(number, 9)}x,a{number % 4}" for number in range(200)]
     (tmp_path / "log.csv").write_text("click,place,site\n" + "\n".join(lines) + "\n")
@@ -604,6 +608,7 @@ def test_two_delimiters_in_a_row_are_an_empty_value_unless_they_always_are_two(t
         (tmp_path / "made.yaml").unlink(missing_ok=True)
 
 
+@pytest.mark.usefixtures("trees")
 def test_decimal_commas_beside_decimal_points_are_a_form_of_their_column(tmp_path):
     path = tmp_path / "log.csv"
     lines = [f"{row[1]};{row[3].replace('.', ',')};{row[3]}" for row in NUMBERED]

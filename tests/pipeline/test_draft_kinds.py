@@ -19,6 +19,8 @@ from ctrpipe.pipeline.draft.page import Said, draft
 from ctrpipe.transforms.log.kinds.guess import ColumnSample
 from ctrpipe.transforms.log.sample import read_sample
 
+pytestmark = pytest.mark.usefixtures("trees")
+
 ROWS = 600
 
 
@@ -62,12 +64,6 @@ def drafted(log: str, **said: object) -> tuple[dict, str, list[str]]:
 
 def feature_of(values: dict, column: str) -> dict | None:
     return next((group for group in values["features"] if column in group["columns"]), None)
-
-
-@pytest.fixture(autouse=True)
-def _trees(monkeypatch):
-    """The same drafts where the system lacks LightGBM's library."""
-    monkeypatch.setattr(page, "openmp_missing", lambda: "")
 
 
 @pytest.mark.parametrize("write", [as_parquet, as_jsonl])

@@ -16,6 +16,8 @@ from ctrpipe.pipeline.draft.check_log import check_log
 from ctrpipe.pipeline.draft.page import Said, draft
 from ctrpipe.transforms.log.readers import LogReader
 
+pytestmark = pytest.mark.usefixtures("trees")
+
 ROWS = 200
 CLICKS = [number * 7 % 10 < 3 for number in range(ROWS)]
 NUMBERS = [f"{number % 37}.{number % 3}" for number in range(ROWS)]

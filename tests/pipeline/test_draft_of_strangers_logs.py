@@ -10,6 +10,8 @@ import yaml
 from ctrpipe.common.errors import InputError
 from ctrpipe.pipeline.draft.page import Said, draft
 
+pytestmark = pytest.mark.usefixtures("trees")
+
 RANDOM = np.random.default_rng(3)
 
 

@@ -14,6 +14,8 @@ from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.draft import page
 from ctrpipe.pipeline.draft.page import Said, draft
 
+pytestmark = pytest.mark.usefixtures("trees")
+
 ROWS = 900
 RANDOM = np.random.default_rng(7)
 CLICK = (RANDOM.random(ROWS) < 0.3).astype(int)
@@ -30,12 +32,6 @@ def write(folder: pathlib.Path, delimiter: str = ",", **columns: object) -> str:
 def drafted(log: str, label: str | None = None, **said: object) -> tuple[dict, str, list[str]]:
     text, unsure = draft([log], said=Said(label, **said))  # type: ignore[arg-type]
     return yaml.safe_load(text), text, unsure
-
-
-@pytest.fixture(autouse=True)
-def _trees(monkeypatch):
-    """The same drafts where the system lacks LightGBM's library."""
-    monkeypatch.setattr(page, "openmp_missing", lambda: "")
 
 
 def columns(values: dict) -> set[str]:

@@ -332,6 +332,7 @@ def test_a_run_goes_on_from_a_known_set(tmp_path):
     assert run.metrics["examples"] == 240 and run.blessed
 
 
+@pytest.mark.usefixtures("trees")
 @pytest.mark.parametrize(
     ("rows", "of_impressions", "of_histories", "batch"),
     # A sample of 600 rows has epochs of ten steps: of one step, the patience ended before the model had learnt.
