@@ -1,7 +1,9 @@
 """Statistics from record batches: TFDV's own, exact or of a sample, in an artifact as TFX's components read it."""
 
+import functools
 import json
 import pathlib
+import types
 
 import numpy as np
 import pandas as pd
@@ -11,6 +13,7 @@ from tensorflow_metadata.proto.v0 import anomalies_pb2
 from tfx.types.standard_artifacts import ExampleAnomalies, Examples, ExampleStatistics, Schema
 
 from ctrpipe.common.processes import Workers
+from ctrpipe.pipeline.components import log_transform
 from ctrpipe.pipeline.components.log_statistics_gen import RATES, LogStatisticsGen, train_statistics
 from ctrpipe.pipeline.components.log_validator import Executor
 from ctrpipe.pipeline.monitoring.statistics import (
@@ -136,6 +139,23 @@ def artifact(kind: type, folder: pathlib.Path, splits: list[str] | None = None):
     if splits:
         made.split_names = json.dumps(splits)
     return made
+
+
+def test_the_processes_of_the_transform_end_before_a_training_run(tmp_path, monkeypatch):
+    """They hold memory that the training run needs."""
+    calls: list[str] = []
+    for name in ("analyze", "transform", "end_preloaded"):
+        note = functools.partial(calls.append, name)
+        monkeypatch.setattr(
+            log_transform, name, lambda *_, note=note, **__: note() or types.SimpleNamespace(clipped={})
+        )
+    run = log_transform.LogTransform.EXECUTOR_SPEC.executor_class._FUNCTION
+    examples, packed, graph = artifact(Examples, tmp_path), artifact(Examples, tmp_path), artifact(Examples, tmp_path)
+    examples.split_names = "[]"
+    settings = log_transform.TransformSettings(spec=SPEC, seed=0, former=None).model_dump_json()
+    outputs = {"transform_graph": graph, "transformed_examples": packed}
+    run(examples=examples, **outputs, settings=settings, workers=ONE.to_json(), code_version="")
+    assert calls == ["analyze", "transform", "end_preloaded"]
 
 
 def test_the_component_writes_what_example_validator_reads(split, tmp_path):

@@ -135,7 +135,7 @@ def test_an_error_names_the_row_of_the_request(shared):
 
 @pytest.mark.slow
 def test_a_large_request_to_an_export_takes_the_memory_of_a_piece(shared_folder, monkeypatch):
-    """The answers are those of the rows themselves, to the bit; so are those of several signatures together."""
+    """The answers are those of the rows themselves: of one signature to the bit, of several within rounding."""
     servable = Servable(shared_version(shared_folder))
     measured = RowCosts.of
 

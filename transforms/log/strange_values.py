@@ -103,7 +103,7 @@ def lookups_without_matches(spec: LogSpec, rows: pa.Table) -> Iterator[tuple[str
         yield (
             name,
             f"no {derived.map} of {len(pairs):,} rows has the row's {derived.key}, as {excerpt(entries, 40)!r} lacks "
-            f"{excerpt(key, 40)!r}, so that it is missing: are the keys written alike?",
+            f"{excerpt(key, 40)!r}, and it is missing: are the keys written alike?",
         )
 
 
