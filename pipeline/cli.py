@@ -7,6 +7,7 @@ inside the functions, with a comment that gives the time they take.
 
 import importlib
 import os
+import select
 import sys
 from typing import Any
 
@@ -114,12 +115,12 @@ def _report(error: BaseException) -> int:
 
 def _is_read() -> bool:
     """Returns whether stdout has a reader. If not, redirects it to /dev/null, because Python flushes it at exit."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return False
-    return True
+    readers = select.poll()  # a flush says nothing where PYTHONUNBUFFERED is set, as in container images
+    readers.register(sys.stdout, select.POLLOUT)
+    if not any(event & select.POLLERR for _, event in readers.poll(0)):
+        return True
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return False
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
