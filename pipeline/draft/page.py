@@ -388,7 +388,8 @@ def _guess(
     if len(set(values)) == 1 and name != said.time:
         if is_whole:
             return Guess({}, f"one value in all rows, {excerpt(values[0], 40)}: left out", True)
-        if guess.settings["kind"] != "time" and name not in sample.data.get("partitions", ()):
+        partitions: Any = sample.data.get("partitions", ())
+        if guess.settings["kind"] != "time" and name not in partitions:
             seen = f"one value, {excerpt(values[0], 40)}, in the first {sample.rows:,} rows"
             return dataclasses.replace(guess, comment=f"{seen}: does it vary later in the log?", unsure=True)
     if name not in (said.user, said.time) and (text := _betrays(values, guess, clicks)):
