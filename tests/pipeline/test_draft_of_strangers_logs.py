@@ -247,6 +247,6 @@ def test_many_columns_that_are_alike_share_one_comment(tmp_path):
 def test_a_rare_word_among_numbers_is_left_to_the_check_of_malformed_rows(tmp_path):
     rows = numbers_and_words({"amount": " "})
     rows["amount"] = np.where(rows["amount"] == " ", "1.5", rows["amount"])
-    rows["amount"][7] = "amount"
+    rows["amount"][7] = "oops"
     values, _ = drafted(tmp_path, rows)
     assert kinds(values)["amount"] == "numeric" and "missing_values" not in values["data"]
