@@ -22,10 +22,9 @@ from ctrpipe.common.sessions import load_session
 from ctrpipe.transforms.features import analyzers
 from ctrpipe.transforms.features.derived.values import with_derived
 from ctrpipe.transforms.features.former_counts import COUNTS, counted_over, write_counts
-from ctrpipe.transforms.features.missing import drop_values
+from ctrpipe.transforms.features.kept_rows import drop_values, is_sampled, sample_negatives
 from ctrpipe.transforms.features.pack_rows import pack_rows
 from ctrpipe.transforms.features.packed_files import DTYPES, PackedWriter, Rows
-from ctrpipe.transforms.features.sample_negatives import is_sampled, sample_negatives
 from ctrpipe.transforms.features.start_vectors import START_VECTORS
 from ctrpipe.transforms.log.kinds.numeric import Numeric
 from ctrpipe.transforms.log.kinds.pretrained import Pretrained
