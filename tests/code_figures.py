@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator
 from ctrpipe.common.packages import code_files, module_name
 from tests.test_architecture import ROOT, floors, imports, modules, room
 
-KINDS = frozenset(("Numeric", "Categorical", "Multivalent", "ItemSequence", "Time", "Text"))
-# Folders whose classes of such names are not kinds of features.
-NO_KINDS = ("transforms/generate", "models")
+KINDS = frozenset(("Numeric", "Categorical", "Multivalent", "ItemSequence", "Time", "Text", "Vector"))
+# Folders in which such names are not kinds of features: a generator's columns, layers, a text on the terminal.
+NO_KINDS = ("common", "transforms/generate", "models")
 _REASON = re.compile(r"# [Ll]azy(: |, see )")
 
 
