@@ -82,10 +82,10 @@ def gauc_estimate(
     """
     own = groups != NO_GROUP
     of_rows = None if weights is None else weights[own]
-    found = group_aucs(groups[own], labels[own], probabilities[own], of_rows, by)
-    if found.value is None or len(found.aucs) < 2:
+    grouped = group_aucs(groups[own], labels[own], probabilities[own], of_rows, by)
+    if grouped.value is None or len(grouped.aucs) < 2:
         return None
-    return Estimate(found.value, found.components)
+    return Estimate(grouped.value, grouped.components)
 
 
 def _shares(weights: np.ndarray) -> np.ndarray:

@@ -247,7 +247,7 @@ def _flattened(names: Iterable[str]) -> list[str]:
 
 def _without_brackets(sample: LogSample) -> LogSample:
     """Converts bracketed lists to lists. Bracketed vectors are left unchanged, because they are read directly."""
-    found = {}
+    unwrapped = {}
     for name, values in sample.columns.items():
         present = [value for value in values if value and value not in USUAL_MISSING]
         if name in sample.lists or not present or not all(map(begins_a_list, present[:_FEWEST_ROWS])):
@@ -258,15 +258,15 @@ def _without_brackets(sample: LogSample) -> LogSample:
         has_sign = any(LIST_SEPARATOR in element for one in lists for element in one or ())
         if has_sign or Vector.guess(ColumnSample(name, values)):
             continue
-        found[name] = [
+        unwrapped[name] = [
             LIST_SEPARATOR.join(elements_in_brackets(value) or [""]) if begins_a_list(value) else value
             for value in values
         ]
     return dataclasses.replace(
         sample,
-        columns={**sample.columns, **found},
-        lists=sample.lists | frozenset(found),
-        bracketed=frozenset(found),
+        columns={**sample.columns, **unwrapped},
+        lists=sample.lists | frozenset(unwrapped),
+        bracketed=frozenset(unwrapped),
     )
 
 
@@ -383,11 +383,11 @@ def _maps(rows: Sequence[dict[str, Any]]) -> set[str]:
                 others.add(name)
     return {
         name
-        for name, found in keys.items()
+        for name, of_column in keys.items()
         if name not in others
-        and len(found) >= _FEWEST_KEYS
+        and len(of_column) >= _FEWEST_KEYS
         and total[name] >= _FEWEST_MAPS
-        and 2 * found.total() < len(found) * total[name]
+        and 2 * of_column.total() < len(of_column) * total[name]
     }
 
 

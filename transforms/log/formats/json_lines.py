@@ -109,8 +109,8 @@ class Noted:
             return
         if value is not None:
             self.fields.setdefault(name, row)
-        if (value is None or isinstance(value, list)) and (found := no_object_on_path(values, name)):
-            path, other = found
+        if (value is None or isinstance(value, list)) and (text := no_object_on_path(values, name)):
+            path, other = text
             self.no_objects.setdefault(name, (row, f"{path} is '{excerpt(str(other))}'"))
 
     def forget(self, row: int) -> None:
@@ -243,8 +243,8 @@ def _has_number(value: Any) -> bool:
 
 
 def _nested(values: dict[str, Any], name: str) -> Any:
-    found = field_of(values, name)
-    return None if found is ABSENT else found
+    value = field_of(values, name)
+    return None if value is ABSENT else value
 
 
 def _plain(value: Any, name: str, exact: bool) -> Any:
