@@ -1,6 +1,6 @@
 """Metrics on the test rows with their sampling errors, as the contribution of each row.
 
-A label of NaN is unknown: its row is left out, so that estimates on the same labels are of the same rows.
+A label of NaN is unknown, and its row is left out. Estimates on the same labels therefore use the same rows.
 
 References:
     DeLong, DeLong and Clarke-Pearson, "Comparing the areas under two or more correlated receiver operating

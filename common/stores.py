@@ -618,7 +618,7 @@ class _Hadoop:
 
     @staticmethod
     def explained(error: Exception) -> Exception:
-        """Returns an error of a request of this thread, with Java's reason, of which pyarrow gives a number alone."""
+        """Returns an error of this thread's request with Java's reason. pyarrow gives only a number."""
         if isinstance(error, FileNotFoundError) or not re.search(r"\[errno \d+\]|failed$", str(error)):
             return error
         native = os.path.join(os.environ.get("HADOOP_HOME", ""), "lib", "native")

@@ -64,10 +64,10 @@ def _estimates(scored: ScoredRows) -> dict[str, Estimate]:
 def leaderboard(trained: Sequence[Trained], chosen: LeaderboardSet) -> list[dict[str, Any]]:
     """Returns an entry for each model, the best mean AUC first.
 
-    A model is told from the best if the interval of its distance in AUC does not reach 0. The intervals cover seeds and
-    rows, are paired on rows, and have the level 1 - .05 / (models - 1), by Bonferroni. In 95% of logs the truly best
-    model is therefore among those that are not told from the first, although the test rows choose the first: it is
-    left out only if another model is by chance ahead of it by more than its interval.
+    A model is distinguished from the best if the interval of its distance in AUC does not reach 0. The intervals cover
+    seeds and rows, are paired on rows, and have the level 1 - .05 / (models - 1), by Bonferroni. In 95% of logs the
+    truly best model is therefore among the models not distinguished from the first, although the test rows choose the
+    first: it is left out only if another model is by chance ahead of it by more than its interval.
 
     Raises:
         InputError: the test rows do not define an AUC.

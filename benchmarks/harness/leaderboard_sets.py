@@ -44,7 +44,7 @@ class LeaderboardSet(Section):
     Attributes:
         name: The set's name.
         source: Where its files come from.
-        files: By split their names, or under `log` those of a log that the configurations split.
+        files: The names of the files by split, or under `log` the files of a log that the configurations split.
         generate: The log to generate in place of files.
         rows: The published number of each split's rows.
         test_clicks: The published number of the test rows' clicks.

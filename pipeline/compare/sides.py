@@ -149,7 +149,7 @@ def compare_trainings(first: Sequence[ScoredRows], second: Sequence[ScoredRows],
 
     Args:
         first: The predictions of each training run of the first model.
-        second: Those of the second model, on the same rows.
+        second: The predictions of each training run of the second model, on the same rows.
         task: The label to judge by.
     """
     rows = [each.labelled(task) for each in (*first, *second)]

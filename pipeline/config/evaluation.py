@@ -68,7 +68,7 @@ class Bounds(Section):
     """Highest value that passes; null: no upper limit."""
     confidence: float | None = pydantic.Field(None, gt=0.5, lt=1, examples=[0.95])
     """Confidence level. The one-sided confidence limit of the metric, instead of its value, must satisfy `min` and
-    `max`, so that chance alone does not pass a model. null: compare the metric itself.
+    `max`, to keep chance alone from passing a model. null: compare the metric itself.
     """
 
     @pydantic.model_validator(mode="after")
@@ -185,7 +185,7 @@ class CatalogueBounds(Section):
     min: float | None = pydantic.Field(None, ge=1, examples=[40])
     """Lowest ECS that passes; null: no lower limit."""
     max_drop: float | None = pydantic.Field(None, ge=0, lt=1, examples=[0.05])
-    """Maximum relative drop of the ECS below that of the last blessed model on the same lists; null: no limit."""
+    """Maximum relative drop of the ECS from the last blessed model's ECS on the same lists; null: no limit."""
     k: int = pydantic.Field(10, ge=1)
     """Number of positions of each list that are shown."""
     group: str | None = pydantic.Field(None, examples=["session"])

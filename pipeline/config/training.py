@@ -205,7 +205,7 @@ class Training(Section):
     fake_negative_weighting: bool = False
     """Whether to apply fake negative weighting to delayed labels: each impression is a negative row at once, and gets
     an additional positive row when its label arrives (`ctrpipe prepare labels --fake-negatives`, `data.label_delay`).
-    The loss of a positive row is weighted by 1 + p, and that of a negative row by (1 - p)(1 + p), where p is the
+    The loss of a positive row is weighted by 1 + p, a negative row's loss by (1 - p)(1 + p), where p is the
     predicted probability without its gradient. The model then learns the rate of the true labels (Ktena et al. 2019,
     section 3.3). Validation and test rows must have final labels.
     """

@@ -74,7 +74,7 @@ def divided(
 
 
 def _time_format(guess: Guess) -> str:
-    """Returns the format with which a split reads a time column."""
+    """Returns the time format that a split uses for a column."""
     return str(guess.settings.get("format", "auto"))
 
 

@@ -63,7 +63,7 @@ def _by_writing(column: pa.ChunkedArray) -> dict[str, dict[str, int]]:
 
 
 def _writing(text: str) -> str:
-    """Returns how a value is written: as which number, or with which cases, digits and other signs."""
+    """Returns the notation of a value: the form of a number, or the letter case with digits and other signs."""
     number = next((name for pattern, name in _NUMBERS if re.fullmatch(pattern, text, re.ASCII)), "")
     if number:
         return number

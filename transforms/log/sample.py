@@ -110,7 +110,7 @@ def read_sample(path: str, delimiter: str | None = None) -> LogSample:
 
     Args:
         path: The file.
-        delimiter: The delimiter of a text file. None: the one that fits best.
+        delimiter: The delimiter of a text file. None: the delimiter that fits best.
 
     Raises:
         InputError: the file cannot be read, has no rows or is not a log, or a delimiter is given for another format.
@@ -587,8 +587,8 @@ def may_be_thousands(values: Sequence[str], sign: str) -> bool:
 def _delimiter(lines: list[str]) -> str:
     """Returns the delimiter that gives most lines the same number of values.
 
-    Among nearly equal candidates, prefers one with which the first line has the usual number of values, then one that
-    is not a decimal comma, then the best.
+    Among nearly equal candidates, prefers a delimiter that gives the first line the usual number of values, then a
+    delimiter that is not a decimal comma, then the best.
     """
     widths = {sign: collections.Counter(map(len, _unquoted(lines, sign))) for sign in _DELIMITERS}
     usual = {sign: counts.most_common(1)[0] for sign, counts in widths.items()}

@@ -17,8 +17,8 @@ _FEWEST_VALUES = 50  # different ones: fewer are no groups of rows
 
 
 def shared_labels(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspect]:
-    """Yields the columns for which the label of a value in training rows predicts the label of test rows with the same
-    value.
+    """Yields the columns whose values have predictable labels: the label of a value in the training rows predicts the
+    label of test rows with the same value.
 
     Args:
         spec: The description of the log.

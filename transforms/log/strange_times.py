@@ -1,5 +1,5 @@
-"""Finds columns of times that differ from the rows' own times, such as birthdays and later events, that mix zones, or
-that have another meaning than the one that is read.
+"""Finds suspicious columns of times: times other than the rows' own, such as birthdays and later events, mixed time
+zones, and times that are probably read with the wrong meaning.
 """
 
 import itertools

@@ -231,7 +231,7 @@ def _decoder(repeated: list[str]) -> json.JSONDecoder:
 
 
 def _keys_of(name: str) -> Iterator[str]:
-    """Yields the keys of objects by which a column may be named: for `ad.id` also `ad` and `id`."""
+    """Yields the keys of objects that a column's name may contain: for `ad.id` also `ad` and `id`."""
     parts = name.split(DOT)
     for start in range(len(parts)):
         for stop in range(start + 1, len(parts) + 1):

@@ -52,7 +52,7 @@ class ItemSequence(WithVocabulary):
     )
     """Maximum number of values of one item, by column, for the columns whose items have several; further values are
     ignored. A model of histories reads the mean of an item's embeddings, every other model pools all values. Such a
-    column has its own vocabulary, or that of another sequence. Needs `within`.
+    column has its own vocabulary, or shares the vocabulary of another sequence. Needs `within`.
     """
     pooling: Literal["sum", "mean", "attention"] = "mean"
     """How models with one embedding per field combine the items: `sum` or `mean` of their embeddings, or `attention`:
