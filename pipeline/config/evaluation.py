@@ -23,7 +23,7 @@ class Tail(Section):
 
 
 class Evaluation(Section):
-    """Slices and a baseline model, whose metrics the report shows in addition to those of all test rows.
+    """Slices and a baseline model. The report shows their metrics in addition to the metrics of all test rows.
 
     Example:
         evaluation: {slices: [device], baseline: {name: lr}}
@@ -222,7 +222,7 @@ class Gates(Section):
     ideal. null: none.
     """
     ecs: CatalogueBounds | None = None
-    """Limits of the effective catalogue size, so that a new model does not narrow the range of items that users see;
+    """Limits of the effective catalogue size. They keep a new model from narrowing the range of items that users see;
     null: none.
     """
     numbers: dict[str, NumberBounds] = pydantic.Field({}, examples=[{"seconds": {"mae": {"max": 30}}}])

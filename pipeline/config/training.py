@@ -35,7 +35,7 @@ class Plateau(Section):
 
 
 class FirstStage(Section):
-    """Settings of a stage that trains before the model; omitted keys default to those of `training`.
+    """Settings of a stage that trains before the model; an omitted key has the value of `training`.
 
     Example:
         training: {stages: {masked_language_model: {epochs: 3, mask_rate: 0.2}, text_only: {skip: true}}}
@@ -189,7 +189,7 @@ class Training(Section):
     """Weight of each task's loss, by task name in `data.labels`; 1 for tasks that are not listed."""
     loss: str | dict[str, str] = pydantic.Field("binary_cross_entropy", examples=["jrc", {"order": "focal"}])
     """Loss of all tasks, or by task name in `data.labels`; `binary_cross_entropy` for tasks that are not listed. The
-    others are `focal`, `pairwise_logistic`, `softmax`, `jrc`, and those of installed packages (docs/hooks.md).
+    others are `focal`, `pairwise_logistic`, `softmax`, `jrc`, and losses of installed packages (docs/hooks.md).
     `focal` weights hard rows more (Lin 2017). `pairwise_logistic`, `softmax` and `jrc` compare the rows of a batch with
     the same value of `evaluation.group`: each click with the other rows of its group, in pairs or by a softmax. `jrc`
     adds the cross-entropy to a softmax for each class, and keeps the probability (Sheng 2023). `focal`,
