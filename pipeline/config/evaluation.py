@@ -37,7 +37,8 @@ class Evaluation(Section):
     """Slice of rare combinations of values; null: none."""
     baseline: Model | None = pydantic.Field(None, examples=[{"name": "lr"}])
     """A second model to train for comparison, with the same keys as `model`; null: none. `lr` is trained to the optimum
-    of its loss (`training.optimizer: lbfgs`), whatever the settings of `training`; other models are trained with these.
+    of its loss (`training.optimizer: lbfgs`), whatever the settings of `training`; other models are trained with these
+    settings.
     """
     group: str | None = pydantic.Field(None, examples=["user"])
     """Feature column that groups rows, such as the user. The metrics then include gAUC, the mean AUC within groups,
@@ -118,8 +119,8 @@ class CalibrationBounds(Bounds):
     one model in 20, however many values there are.
     """
     min_clicks: int = pydantic.Field(20, ge=1)
-    """Minimum number of clicks of a value: those that the model expects, or those that its test rows would have at the
-    click-through rate of all test rows. Values with fewer are not checked.
+    """Minimum number of clicks of a value: the clicks that the model expects, or the clicks that its test rows would
+    have at the click-through rate of all test rows. Values with fewer are not checked.
     """
 
     @pydantic.model_validator(mode="before")
@@ -243,9 +244,9 @@ class Gates(Section):
     training_noise: dict[Literal["auc", "gauc", "log_loss"], Annotated[float, pydantic.Field(ge=0)]] = pydantic.Field(
         {}, examples=[{"auc": 0.001}]
     )
-    """Standard deviation of a metric over training runs that differ only in their seeds. It is used where there are
-    fewer than six runs to estimate it. By default, and where it is null, it is 0.002 for the AUC and the gAUC, and
-    0.002 of the log loss for the log loss.
+    """Standard deviation of a metric over training runs that differ only in their seeds. It is used if there are fewer
+    than six runs to estimate it. By default, and if it is null, it is 0.002 for the AUC and the gAUC, and 0.002 of the
+    log loss for the log loss.
     """
 
     @pydantic.field_validator("numbers", "max_drop", "training_noise", mode="before")
