@@ -358,8 +358,8 @@ class Data(Section):
             before.append(task)
         if (first := self.labels[before[0]]).is_number:
             raise ValueError(
-                f"labels: the first task, {before[0]}, predicts: {first.predicts}; list a task of clicks before it, by "
-                "which a training stops and the gates judge"
+                f"labels: the first task, {before[0]}, predicts: {first.predicts}; early stopping and the gates "
+                "need clicks; list a task of clicks before it"
             )
         return self
 

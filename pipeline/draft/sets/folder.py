@@ -116,7 +116,7 @@ class SetFolder:
         if "columns" not in sample.data or len(sample.columns) != width:
             kind = "without a header" if "columns" in sample.data else "with names"
             raise InputError(
-                f"{file}: {len(sample.columns)} columns {kind}; that of {self.name} has {width} without a header: "
+                f"{file}: {len(sample.columns)} columns {kind}; a file of {self.name} has {width} without a header: "
                 f"draft another file by `ctrpipe init {file}`, without --dataset"
             )
         return sample

@@ -133,8 +133,8 @@ class ItemSequence(WithVocabulary):
                 continue
             if column in self.values_per_item and features.get(owner) and features[owner].is_single:
                 raise ValueError(
-                    f"features: {column} has several values an item, and {owner}, which it shares, has one; give null "
-                    "in shared_with"
+                    f"features: {column} has several values per item, and {owner}, whose vocabulary it shares, has "
+                    "one; give null in shared_with"
                 )
             shared = features.get(owner)
             if shared is None or not shared.lends_vocabulary(owner):
