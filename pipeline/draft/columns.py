@@ -131,9 +131,9 @@ def guess_label(sample: LogSample, column: str | None = None) -> LabelGuess | No
     words = [name for wanted in _LABELS for name in sample.columns if of_truth(name) == wanted]
     if not likely:
         guesses = ((name, _word_rule(name, sample.columns[name])) for name in words if name not in rules)
-        found = next(((name, rule) for name, rule in guesses if rule), None)
-        if found:
-            return LabelGuess(found[0], *found[1])
+        first = next(((name, rule) for name, rule in guesses if rule), None)
+        if first:
+            return LabelGuess(first[0], *first[1])
         likely = list(rules)[:1]  # a rating by its values alone
         rules = {name: (rule, f"{comment}; is it the label (--label)?") for name, (rule, comment) in rules.items()}
     if not likely:

@@ -60,24 +60,25 @@ def divided(
     if out_of_order:
         first = out_of_order[0]
         return _by_time(first, "as it says that the log is not in the order of time", _time_format(guesses[first]))
-    found = group_of(sample, label)
-    column = _one_line(found.column) if found else ""
+    grouping = group_of(sample, label)
+    column = _one_line(grouping.column) if grouping else ""
     if _runs(sample.columns[label]) <= 3:
         why = "at random, because the log seems to be sorted by the label"
-        if found:
-            return Division(_of_group(found.column), f"{why}; the rows of one {column} are in one split", found.column)
+        if grouping:
+            why += f"; the rows of one {column} are in one split"
+            return Division(_of_group(grouping.column), why, grouping.column)
         return Division({"by": "hash"}, why)
-    if found and found.is_scattered:
+    if grouping and grouping.is_scattered:
         why = f"the rows of one {column} are all over the log, and in one split here: a test row would be known by them"
-        return Division(_of_group(found.column), why, found.column)
+        return Division(_of_group(grouping.column), why, grouping.column)
     why = "the log's last rows are the test rows; by: hash draws them at random"
-    if found:
+    if grouping:
         why += f", {{by: group, column: {column}}} those of new values of {column}"
     return Division({"by": "order"}, why)
 
 
 def _time_format(guess: Guess) -> str:
-    """Returns the format with which a split reads a time column."""
+    """Returns the time format that a split uses for a column."""
     return str(guess.settings.get("format", "auto"))
 
 

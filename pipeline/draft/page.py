@@ -269,8 +269,8 @@ def _check_second_header(path: str, sample: LogSample, label: str) -> None:
     rest = {name: values[1:] for name, values in sample.columns.items()}
     if guess_label(dataclasses.replace(sample, columns=rest), label):
         raise InputError(
-            f"{path}: --label {label}: '{excerpt(first, 40)}' in the first row is no label, and the others are: is it "
-            "a second header, such as one of units? Remove it from the file"
+            f"{path}: --label {label}: '{excerpt(first, 40)}' in the first row is not a label, but the others are; is "
+            "it a second header, such as units? Remove it from the file"
         )
 
 

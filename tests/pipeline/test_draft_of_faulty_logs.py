@@ -361,7 +361,7 @@ def test_a_row_of_units_below_the_header_is_named(tmp_path):
     path = pathlib.Path(log(tmp_path))
     path.write_text(path.read_text().replace("\n", "\n0/1,name,EUR\n", 1))
     with pytest.raises(
-        InputError, match="'0/1' in the first row is no label, and the others are: is it a second header"
+        InputError, match="'0/1' in the first row is not a label, but the others are; is it a second header"
     ):
         draft([str(path)], label="click")
 

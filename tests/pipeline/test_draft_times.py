@@ -1,4 +1,4 @@
-"""Which times `ctrpipe init` finds in a column: the column as a whole decides, and what it leaves open is asked for."""
+"""The times that `ctrpipe init` finds in a column. The whole column decides; a format that stays open is a question."""
 
 import datetime
 

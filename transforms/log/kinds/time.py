@@ -61,10 +61,10 @@ class Time(Columns):
     def guess(cls, column: ColumnSample) -> Guess | None:
         if column.is_list or not column.present:
             return None
-        found = formats_of(column)
-        if found is None:
+        formats = formats_of(column)
+        if formats is None:
             return unread_times(column)
-        time_format, *others = found
+        time_format, *others = formats
         comment = f"times as {excerpt(column.present[0])}, {column.seen}"
         unsure = bool(others) and not time_format.startswith(USUAL)
         asked = " or ".join(map(repr, others))
