@@ -11,6 +11,7 @@ import pytest
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
+from ctrpipe.transforms.log import group_sample
 from ctrpipe.transforms.log.ingest import described_splits, ingest
 from ctrpipe.transforms.log.payload import payload_files, read_payload
 from ctrpipe.transforms.log.spec import LogSpec
@@ -230,6 +231,39 @@ def test_no_group_is_in_two_splits_and_the_shares_are_of_groups(tmp_path):
     assert text == floats
     without, _ = divided(tmp_path, spec_of(split), write(tmp_path / "c.csv", [*range(100), *[""] * 900]))
     assert 0.2 < np.mean(np.array(without["test"]) >= 100) and len([r for r in without["test"] if r >= 100]) > 200
+
+
+def test_a_word_for_a_missing_group_is_no_group(tmp_path):
+    log = write(tmp_path / "log.csv", [*range(100), *["NULL"] * 900])
+    split = {"by": "group", "column": "when", "validation": 0.2, "test": 0.3}
+    rows, result = divided(tmp_path, spec_of(split, when=None, missing_values=["NULL"]), log)
+    assert 200 < sum(row >= 100 for row in rows["test"]) < 340 and not result.of_groups
+    rows, result = divided(tmp_path, spec_of(split, when=None), log)
+    assert [sum(row >= 100 for row in found) for found in rows.values()].count(0) == 2
+    [text] = result.of_groups
+    assert text.startswith("'NULL', in 90.0% of the rows, is one group, whose rows are all in one split: if it means")
+
+
+@pytest.mark.parametrize(
+    ("twin", "way"),
+    [
+        (lambda user: f" {user}", "blanks or invisible signs"),
+        (str.upper, "upper and lower case"),
+        (lambda user: user.replace("é", "e\u0301"), "how Unicode composes an accent (NFC, NFD)"),
+    ],
+)
+def test_groups_that_look_the_same_are_named_although_they_are_no_feature(tmp_path, monkeypatch, twin, way):
+    """The second half of the rows, in a file of its own, writes the users of each tenth of them otherwise."""
+    monkeypatch.setattr(group_sample, "MOST", 300)
+    users = [f"usér{row % 1000}" for row in range(3000)]
+    first = write(tmp_path / "1.csv", users)
+    second = write(tmp_path / "2.csv", [twin(user) if row % 1000 < 200 else user for row, user in enumerate(users)])
+    spec = spec_of({"by": "group", "column": "when"}, when=None)
+    _, result = divided(tmp_path, spec, first, second)
+    [text] = result.of_groups
+    assert f"more like them, are two groups of the split that differ in {way} alone: write them alike" in text
+    assert count_splits(spec, [first, second]).of_groups == [text]
+    assert divided(tmp_path, spec, first)[1].of_groups == []
 
 
 def test_three_sets_of_files_are_the_splits(tmp_path, monkeypatch):
