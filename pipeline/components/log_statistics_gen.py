@@ -65,9 +65,9 @@ def LogStatisticsGen(
     found = [] if train is None else [*suspects(log, train), *of_all_splits(log, read)]
     files = {split: payload_files(source / f"Split-{split}") for split in of_splits}
     found += repeats(hash_payload(log, files, log_workers))
-    if log.data.split.by == "group":  # the column need not be in the payload
-        of_groups = json.loads((source / "counts.json").read_text())["of_groups"]
-        found += [Suspect(str(log.data.split.column), "all", text) for text in of_groups]
+    if log.data.split.column:  # which need not be in the payload
+        of_column = json.loads((source / "counts.json").read_text())["of_column"]
+        found += [Suspect(log.data.split.column, "all", text) for text in of_column]
     columns = [] if train is None else summarise_columns(log, train)
     counted = {"rows": 0 if train is None else train.num_rows, "columns": columns, "times": time_spans(log, read)}
     write_json(folder / COLUMNS, counted)

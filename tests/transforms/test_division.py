@@ -214,7 +214,7 @@ def test_missing_and_unreadable_times_are_dead_letters(tmp_path):
     assert [letter["line"] for letter in letters] == [122, 123, 124]
 
 
-def test_no_group_is_in_two_splits_and_the_shares_are_of_groups(tmp_path):
+def test_no_group_is_in_two_splits_and_the_shares_are_of_column(tmp_path):
     random = np.random.default_rng(3)
     users = [f"u{user}" for user in random.zipf(1.3, 4000) % 1000]
     log = write(tmp_path / "log.csv", users)
@@ -233,14 +233,27 @@ def test_no_group_is_in_two_splits_and_the_shares_are_of_groups(tmp_path):
     assert 0.2 < np.mean(np.array(without["test"]) >= 100) and len([r for r in without["test"] if r >= 100]) > 200
 
 
+@pytest.mark.parametrize(("far", "told"), [("9999-12-31", ["7,97"]), ("1970-01-01", ["56"]), ("2026-05-03", [])])
+def test_times_of_a_split_that_stand_for_never_are_named(tmp_path, far, told):
+    days = [f"{FIRST + datetime.timedelta(hours=row):%Y-%m-%d}" for row in range(480)]
+    log = write(tmp_path / "log.csv", [far if row % 40 == 7 else day for row, day in enumerate(days)])
+    spec = spec_of({"by": "time", "column": "when", "validation_from": "2026-05-15", "test_from": "2026-05-18"}, None)
+    _, result = divided(tmp_path, spec, log)
+    name = "test" if far > "2026" else "train"
+    assert [text.startswith(f"the times of the {name} rows span {told[0]}") for text in result.of_column] == [
+        True
+    ] * len(told)
+    assert count_splits(spec, [log]).of_column == result.of_column
+
+
 def test_a_word_for_a_missing_group_is_no_group(tmp_path):
     log = write(tmp_path / "log.csv", [*range(100), *["NULL"] * 900])
     split = {"by": "group", "column": "when", "validation": 0.2, "test": 0.3}
     rows, result = divided(tmp_path, spec_of(split, when=None, missing_values=["NULL"]), log)
-    assert 200 < sum(row >= 100 for row in rows["test"]) < 340 and not result.of_groups
+    assert 200 < sum(row >= 100 for row in rows["test"]) < 340 and not result.of_column
     rows, result = divided(tmp_path, spec_of(split, when=None), log)
     assert [sum(row >= 100 for row in found) for found in rows.values()].count(0) == 2
-    [text] = result.of_groups
+    [text] = result.of_column
     assert text.startswith("'NULL', in 90.0% of the rows, is one group, whose rows are all in one split: if it means")
 
 
@@ -260,10 +273,10 @@ def test_groups_that_look_the_same_are_named_although_they_are_no_feature(tmp_pa
     second = write(tmp_path / "2.csv", [twin(user) if row % 1000 < 200 else user for row, user in enumerate(users)])
     spec = spec_of({"by": "group", "column": "when"}, when=None)
     _, result = divided(tmp_path, spec, first, second)
-    [text] = result.of_groups
+    [text] = result.of_column
     assert f"more like them, are two groups of the split that differ in {way} alone: write them alike" in text
-    assert count_splits(spec, [first, second]).of_groups == [text]
-    assert divided(tmp_path, spec, first)[1].of_groups == []
+    assert count_splits(spec, [first, second]).of_column == [text]
+    assert divided(tmp_path, spec, first)[1].of_column == []
 
 
 def test_three_sets_of_files_are_the_splits(tmp_path, monkeypatch):

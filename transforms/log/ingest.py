@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import itertools
 import json
 import pathlib
@@ -61,7 +60,7 @@ class IngestResult:
         rejected: Number of malformed rows.
         reasons: Number of malformed rows by reason.
         spans: First and last file of each split (`by: order` and `by: files`), or its first and last time (`by: time`).
-        of_groups: What is strange about the groups (`by: group`), see GroupSample.
+        of_column: What is strange about the values of the split's column (`by: group` and `by: time`).
     """
 
     rows: dict[str, int]
@@ -70,7 +69,7 @@ class IngestResult:
     rejected: int
     reasons: dict[str, int]
     spans: dict[str, list[str]] = dataclasses.field(default_factory=dict)
-    of_groups: list[str] = dataclasses.field(default_factory=list)
+    of_column: list[str] = dataclasses.field(default_factory=list)
 
     def to_json(self) -> str:
         """Returns the counts as JSON."""
@@ -152,8 +151,9 @@ def ingest(
         here = Workers(processes=1) if workers.beam_args else workers  # a Beam job takes longer
         here.map(_CopyPiece(spec), pieces, seconds)
         result = _count(spec, split_folders, rejected, reasons)
-        result.spans = _spans(division, ranges, results, split_folders)
-        result.of_groups = _of_groups(results)
+        spans = _key_spans(results)
+        result.spans = _spans(division, ranges, spans, split_folders)
+        result.of_column = [*_of_groups(results), *division.far_apart(spans)]
         lines = sum(each.lines for each in results)
         if sum(result.rows.values()) + rejected != lines:
             raise RuntimeError(f"{result.rows} rows and {rejected} malformed ones of {lines} lines")
@@ -413,20 +413,27 @@ def _count(
     return result
 
 
+def _key_spans(results: Sequence[IngestedRange]) -> dict[str, tuple[Value, Value]]:
+    """Returns the first and last time of each split's rows (`by: time`)."""
+    spans: dict[str, tuple[Value, Value]] = {}
+    for result in results:
+        for name, span in result.spans.items():
+            spans[name] = _wider(spans.get(name, span), span)
+    return {name: spans[name] for name in SPLITS if name in spans}
+
+
 def _spans(
     division: Division,
     ranges: Sequence[Range],
-    results: Sequence[IngestedRange],
+    of_keys: Mapping[str, tuple[Value, Value]],
     split_folders: Mapping[str, pathlib.Path],
 ) -> dict[str, list[str]]:
-    """Returns the first and last time, or the first and last file, of each split."""
+    """Returns the first and last time (`of_keys`), or the first and last file, of each split."""
+    if division.ordering is not None:
+        return {name: [division.shown(value) for value in span] for name, span in of_keys.items()}
     spans: dict[str, list[str]] = {}
-    for name in SPLITS if division.split.by in ("time", "order", "files") else ():
-        if division.ordering is not None:
-            own = [result.spans[name] for result in results if name in result.spans]
-            if own:
-                spans[name] = [division.shown(value) for value in functools.reduce(_wider, own)]
-        elif parts := payload_files(split_folders[name]):
+    for name in SPLITS if division.split.by in ("order", "files") else ():
+        if parts := payload_files(split_folders[name]):
             ends = (int(part.name.split("-")[0]) for part in (parts[0], parts[-1]))  # a part begins with its range
             spans[name] = [ranges[number].path for number in ends]
     return spans
