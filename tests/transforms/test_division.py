@@ -257,12 +257,21 @@ def test_a_word_for_a_missing_group_is_no_group(tmp_path):
     assert text.startswith("'NULL', in 90.0% of the rows, is one group, whose rows are all in one split: if it means")
 
 
+def test_groups_that_a_spreadsheet_has_rounded_are_named(tmp_path):
+    ids = [f"4.{row % 90 + 10}E+11" if row % 3 else f"4{row % 90 + 10}000000017" for row in range(900)]
+    split = spec_of({"by": "group", "column": "when"}, when=None)
+    [text] = divided(tmp_path, split, write(tmp_path / "log.csv", ids))[1].of_column
+    assert text.startswith("'4.11E+11', in 1.1% of the rows, is a number that a spreadsheet has rounded")
+
+
 @pytest.mark.parametrize(
     ("twin", "way"),
     [
         (lambda user: f" {user}", "blanks or invisible signs"),
         (str.upper, "upper and lower case"),
         (lambda user: user.replace("é", "e\u0301"), "how Unicode composes an accent (NFC, NFD)"),
+        (lambda user: user.replace("é", "&eacute;"), "the entities of HTML"),
+        (lambda user: user.encode().decode("cp1252"), "an encoding that was read as another one"),
     ],
 )
 def test_groups_that_look_the_same_are_named_although_they_are_no_feature(tmp_path, monkeypatch, twin, way):

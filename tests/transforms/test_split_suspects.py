@@ -240,3 +240,17 @@ def test_a_time_that_stands_for_never_is_named(never: str, every: int, told: str
     found = [each.text for each in strange_times(spec_of(), rows) if each.column == column]
     assert [text.partition(",")[0] for text in found if "never" in text] == ([told.partition(",")[0]] if told else [])
     assert all(text.startswith(told) for text in found)
+
+
+def test_days_that_no_month_has_are_named() -> None:
+    """2026-02-30 is read as the second of March, by a server too."""
+    shown = SHOWN.astype(str).astype("S19")
+    wrong = np.where(PLACES % 50 == 7, b"2026-02-30 10:00", shown)
+    columns = [
+        {"shown": pa.array(shown.tolist(), pa.binary()), "other": pa.array(other.tolist(), pa.binary())}
+        for other in (wrong, np.where(PLACES % 50 == 7, b"2028-02-29 10:00", shown))
+    ]
+    [found], rest = (list(strange_times(spec_of(), divided(**each))) for each in columns)
+    assert found.column == "other"
+    assert found.text.startswith("1 of its different times, as 2026-02-30 10:00, are on days that no month has")
+    assert not rest

@@ -5,15 +5,18 @@ rows that are kept of a log may lack it.
 """
 
 import collections
+import re
 import zlib
 from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ctrpipe.transforms.log.kinds.guess import ROUNDED_ID
 from ctrpipe.transforms.log.look_alikes import LEAST_SHARE, look_alikes, one_writing
 from ctrpipe.transforms.log.words import USUAL_MISSING
 
+_IS_ROUNDED = re.compile(ROUNDED_ID.pattern)
 MOST = 2_000  # values that are kept, with all their writings
 _ALL = 1 << 32
 
@@ -63,6 +66,12 @@ class GroupSample:
         total = self.rows.total()
         if text := look_alikes(self.rows, total, "groups of the split"):
             yield f"{text}, or one user's rows are in two splits"
+        rounded = max(filter(_IS_ROUNDED.fullmatch, self.rows), key=lambda each: self.rows[each], default="")
+        if rounded and self.rows[rounded] >= LEAST_SHARE * total:
+            yield (
+                f"{rounded!r}, in {self.rows[rounded] / total:.1%} of the rows, is a number that a spreadsheet has "
+                "rounded, so that several groups became one: export the ids as text"
+            )
         word = max(set(USUAL_MISSING) & self.rows.keys(), key=lambda each: self.rows[each], default="")
         if word and self.rows[word] >= LEAST_SHARE * total:
             yield (

@@ -1,5 +1,6 @@
 """Finds two categories of a column that look the same to a reader, such as `Rome` and `Rome ` with a blank."""
 
+import html
 import unicodedata
 from collections.abc import Callable, Mapping
 
@@ -27,17 +28,38 @@ def _without_zeros(text: str) -> str:
     return text.lstrip("0") or "0" if text.isdecimal() else text
 
 
-def one_writing(text: str) -> str:
-    """Returns one writing of all texts that `look_alikes` finds alike."""
-    return _without_zeros(_composed(text).casefold())
+def _without_entities(text: str) -> str:
+    return html.unescape(text) if "&" in text else text
+
+
+def _decoded_once(text: str) -> str:
+    """Returns `é` for `Ã©`, the bytes of UTF-8 that were read as those of Windows."""
+    if text.isascii():
+        return text
+    try:
+        return text.encode("cp1252").decode("utf-8")
+    except UnicodeError:
+        return text
+
+
+def _plain_forms(text: str) -> str:
+    return text if text.isascii() else unicodedata.normalize("NFKC", text)
 
 
 _WAYS: tuple[tuple[str, Callable[[str], str]], ...] = (
+    ("the entities of HTML", _without_entities),
+    ("an encoding that was read as another one", _decoded_once),
     ("blanks or invisible signs", _without_blanks),
     ("how Unicode composes an accent (NFC, NFD)", _composed),
     ("upper and lower case", _in_one_case),
     ("leading zeros", _without_zeros),
+    ("the width or form of a sign", _plain_forms),
 )
+
+
+def one_writing(text: str) -> str:
+    """Returns one writing of all texts that `look_alikes` finds alike."""
+    return _without_zeros(_composed(_plain_forms(_decoded_once(_without_entities(text)))).casefold())
 
 
 def look_alikes(counts: Mapping[str, int], rows: int, what: str = "categories") -> str:

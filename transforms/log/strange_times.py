@@ -2,6 +2,7 @@
 that have another meaning than the one that is read.
 """
 
+import datetime
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -29,6 +30,8 @@ _YEAR, _DAY = 365.25 * 86_400, 86_400
 _DECADES = 15 * _YEAR  # that lie between most times of a column, or between them and the rows' own
 _ROUNDED = 1e-3  # of the time that the log spans: rows are a sample, and times are read to the minute
 
+_LAST_DAYS = r"^\d{4}-\d\d-(29|30|31)"  # which not every month has
+
 Seconds = npt.NDArray[np.float64]
 
 
@@ -47,6 +50,8 @@ def strange_times(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspe
     own = _own(spec, times)
     for name in times:
         if text := _short_years(spec, name, [rows[split][name] for split in splits]):
+            yield Suspect(name, "all", text)
+        if text := _no_days([rows[split][name] for split in splits]):
             yield Suspect(name, "all", text)
         zones = Zones()
         for split in splits:
@@ -98,6 +103,24 @@ def _short_years(spec: LogSpec, name: str, parts: list[pa.ChunkedArray]) -> str:
         f"its times of {len(texts[0])} digits, as {texts[0]}, are read as epochs, and all of them are times as "
         f"{found[0]} too: set its format to '{found[0]}', or to {found[1]}"
     )
+
+
+def _no_days(parts: Sequence[pa.ChunkedArray]) -> str:
+    """Returns a warning about dates that no calendar has, such as 2026-02-30; "" without any."""
+    texts = pc.unique(pa.chunked_array([chunk for part in parts for chunk in plain_chunks(part).chunks], pa.binary()))
+    dates = texts.drop_null().filter(pc.match_substring_regex(texts.drop_null(), _LAST_DAYS))
+    wrong = [date.decode() for date in dates.to_pylist() if not _is_day(date[:10].decode())]
+    if not wrong:
+        return ""
+    return f"{len(wrong):,} of its different times, as {wrong[0]}, are on days that no month has: correct them"
+
+
+def _is_day(date: str) -> bool:
+    try:
+        datetime.date.fromisoformat(date)
+    except ValueError:
+        return False
+    return True
 
 
 def _after_the_click(spec: LogSpec, rows: Mapping[str, pa.Table], splits: Sequence[str]) -> Iterator[Suspect]:
