@@ -214,7 +214,7 @@ def test_missing_and_unreadable_times_are_dead_letters(tmp_path):
     assert [letter["line"] for letter in letters] == [122, 123, 124]
 
 
-def test_no_group_is_in_two_splits_and_the_shares_are_of_column(tmp_path):
+def test_no_group_is_in_two_splits_and_the_shares_are_of_groups(tmp_path):
     random = np.random.default_rng(3)
     users = [f"u{user}" for user in random.zipf(1.3, 4000) % 1000]
     log = write(tmp_path / "log.csv", users)
