@@ -2,7 +2,6 @@
 that have another meaning than the one that is read.
 """
 
-import datetime
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -12,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ctrpipe.transforms.log.column_values import numbers_of, plain_chunks
-from ctrpipe.transforms.log.epochs import seconds_of_column
+from ctrpipe.transforms.log.epochs import outside_calendar, seconds_of_column
 from ctrpipe.transforms.log.kinds.guess import ColumnSample
 from ctrpipe.transforms.log.look_alikes import LEAST_SHARE
 from ctrpipe.transforms.log.ordering import moments_of
@@ -29,8 +28,6 @@ _SORTED = 0.99  # of the steps from row to row that do not go back, of the rows'
 _YEAR, _DAY = 365.25 * 86_400, 86_400
 _DECADES = 15 * _YEAR  # that lie between most times of a column, or between them and the rows' own
 _ROUNDED = 1e-3  # of the time that the log spans: rows are a sample, and times are read to the minute
-
-_LAST_DAYS = r"^\d{4}-\d\d-(29|30|31)"  # which not every month has
 
 Seconds = npt.NDArray[np.float64]
 
@@ -51,7 +48,7 @@ def strange_times(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspe
     for name in times:
         if text := _short_years(spec, name, [rows[split][name] for split in splits]):
             yield Suspect(name, "all", text)
-        if text := _no_days([rows[split][name] for split in splits]):
+        if text := _no_days(spec, name, [rows[split][name] for split in splits]):
             yield Suspect(name, "all", text)
         zones = Zones()
         for split in splits:
@@ -105,22 +102,14 @@ def _short_years(spec: LogSpec, name: str, parts: list[pa.ChunkedArray]) -> str:
     )
 
 
-def _no_days(parts: Sequence[pa.ChunkedArray]) -> str:
+def _no_days(spec: LogSpec, name: str, parts: Sequence[pa.ChunkedArray]) -> str:
     """Returns a warning about dates that no calendar has, such as 2026-02-30; "" without any."""
     texts = pc.unique(pa.chunked_array([chunk for part in parts for chunk in plain_chunks(part).chunks], pa.binary()))
-    dates = texts.drop_null().filter(pc.match_substring_regex(texts.drop_null(), _LAST_DAYS))
-    wrong = [date.decode() for date in dates.to_pylist() if not _is_day(date[:10].decode())]
-    if not wrong:
+    wrong = outside_calendar(texts.drop_null(), spec.time_formats[name])
+    if not len(wrong):
         return ""
-    return f"{len(wrong):,} of its different times, as {wrong[0]}, are on days that no month has: correct them"
-
-
-def _is_day(date: str) -> bool:
-    try:
-        datetime.date.fromisoformat(date)
-    except ValueError:
-        return False
-    return True
+    shown = wrong[0].as_py().decode("utf-8", "replace")
+    return f"{len(wrong):,} of its different times, as {shown}, are on days that no month has: correct them"
 
 
 def _after_the_click(spec: LogSpec, rows: Mapping[str, pa.Table], splits: Sequence[str]) -> Iterator[Suspect]:
