@@ -59,6 +59,7 @@ MOST_WORDS = 300  # columns of LightGBM for the elements of a list
 CALIBRATED = (0.95, 1.05)
 OURS, LINEAR, TREES = "ctrpipe", "scikit-learn LR", "LightGBM"
 INTERVAL = 0.95
+_ZONE = r"(?<=:\d\d)(Z|[+-]\d\d:?\d\d)$"  # behind a time, such as 18:30:05+02:00
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,7 +184,7 @@ def _rows(
     for column, kind in kinds.items():
         if kind["kind"] == "time" and column not in lists:
             moments = _moments(texts[column])
-            numbers |= {f"{column} hour": moments.dt.hour, f"{column} weekday": moments.dt.dayofweek}
+            numbers |= {f"{column} hour": moments.dt.hour, f"{column} weekday": moments.dt.day_of_week}
     others = [column for column, kind in kinds.items() if column not in (*numeric, *lists) and kind["kind"] != "time"]
     return RawRows(
         pd.DataFrame(numbers, index=frame.index),
@@ -199,7 +200,8 @@ def _moments(texts: pd.Series) -> pd.Series:
         return pd.to_datetime(epochs, unit="s" if epochs.max() < 1e11 else "ms")
     if epochs.notna().all():
         return pd.to_datetime(texts, format="%y%m%d%H", errors="coerce")
-    return pd.to_datetime(texts, errors="coerce", format="mixed")
+    as_written = texts.str.replace(_ZONE, "", regex=True)  # the hour of its place
+    return pd.to_datetime(as_written, errors="coerce", format="mixed")
 
 
 # The other sides -----------------------------------------------------------------------------------------------------

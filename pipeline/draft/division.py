@@ -12,6 +12,9 @@ from ctrpipe.pipeline.draft.other_times import OTHER_TIME
 from ctrpipe.transforms.log.kinds.guess import Guess
 from ctrpipe.transforms.log.ordering import moments_of
 from ctrpipe.transforms.log.sample import LogSample
+from ctrpipe.transforms.log.strange_times import are_after
+
+_DAY = 86_400e6  # microseconds; a shorter while may be that of a date without its hour
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +55,8 @@ def divided(
         why = "the last rows are the test rows; the folders are read in order, day=2 before day=10"
         return Division({"by": "order"}, why)
     keys = {name: _time_keys(sample.columns[name], _time_format(guesses[name])) for name in times}
-    out_of_order = [name for name in times if not OTHER_TIME.search(name) and not _rises(keys[name])]
+    own = [name for name in times if not OTHER_TIME.search(name) and not _is_after_the_rows(name, keys)]
+    out_of_order = [name for name in own if not _rises(keys[name])]
     if out_of_order:
         first = out_of_order[0]
         return _by_time(first, "as it says that the log is not in the order of time", _time_format(guesses[first]))
@@ -77,11 +81,19 @@ def _time_format(guess: Guess) -> str:
     return str(guess.settings.get("format", "auto"))
 
 
-def _time_keys(values: Sequence[str], time_format: str) -> list[float]:
-    """Returns comparable numbers for the times of a column, in the order of the rows, without the unreadable ones."""
-    keys = moments_of(pa.array([value.encode() for value in values], pa.binary()), time_format)
-    known: list[float] = keys[~np.isnan(keys)].tolist()
-    return known
+def _time_keys(values: Sequence[str], time_format: str) -> np.ndarray:
+    """Returns comparable numbers for the times of a column, in the order of the rows; NaN for the unreadable ones."""
+    return moments_of(pa.array([value.encode() for value in values], pa.binary()), time_format)
+
+
+def _is_after_the_rows(name: str, keys: Mapping[str, np.ndarray]) -> bool:
+    """Returns whether a time is at least a day after another one by which the rows are in order, such as an arrival
+    after its booking.
+    """
+    others = (other for other in keys if other != name and _rises(keys[other]))
+    return any(
+        are_after(keys[name], keys[other]) and np.nanmedian(keys[name] - keys[other]) >= _DAY for other in others
+    )
 
 
 def _by_time(column: str, why: str, time_format: str = "auto") -> Division:
@@ -95,10 +107,10 @@ def _of_group(column: str) -> dict[str, Any]:
     return {"by": "group", "column": column}
 
 
-def _rises(numbers: Sequence[float]) -> bool:
-    """Returns whether numbers rise, with falls in at most 20% of their changes. Equal numbers are allowed."""
-    steps = [second - first for first, second in zip(numbers, numbers[1:], strict=False) if first != second]
-    return sum(step < 0 for step in steps) <= 0.2 * len(steps)
+def _rises(numbers: np.ndarray) -> bool:
+    """Returns whether numbers rise, with falls in at most 20% of their changes. Equal ones are allowed, NaN ignored."""
+    steps = np.diff(numbers[~np.isnan(numbers)])
+    return bool((steps < 0).sum() <= 0.2 * (steps != 0).sum())
 
 
 def _runs(values: list[str]) -> int:

@@ -632,9 +632,9 @@ def _share(rows: list[list[str]]) -> float:
 def _is_header(first: list[str], rows: list[list[str]]) -> bool:
     """Returns whether the first line is a header.
 
-    A header's values are not numbers and do not occur in the column below. A column with two distinct words may contain
-    its own name, as in a column `click` with `click` and `noclick`. One name may be absent, above an empty column or
-    row numbers.
+    A header's values are not numbers and do not occur in the column below. One column may contain its own name if it
+    has two distinct words, as a column `click` with `click` and `noclick`, or if another column has numbers alone. One
+    name may be absent, above an empty column or row numbers.
     """
     return _names_columns(first, rows) and all(
         not any(values) or are_row_numbers(values) for values in _without_name(first, rows).values()
@@ -673,16 +673,18 @@ def _names_columns(first: list[str], rows: list[list[str]]) -> bool:
     if not others:
         return len(set(first)) == len(first) and all(first)
     known = [{row[place] for row in others} for place in range(len(first))]
-    alike = [name in values for name, values in zip(first, known, strict=True) if name]
-    of_two_words = [len(values) <= 2 for name, values in zip(first, known, strict=True) if name]
+    named = [(name in values, values) for name, values in zip(first, known, strict=True) if name]
+    alike = [values for is_alike, values in named if is_alike]
+    if not alike:
+        return True
     # In a few rows a first line of values may be unlike the others by chance.
-    return not any(alike) or (
-        len(others) >= _FEWEST_ROWS
-        and sum(alike) == 1
-        and len(alike) > 1
-        and all(of_two for is_alike, of_two in zip(alike, of_two_words, strict=True) if is_alike)
-        and len(set(first)) == len(first)
-    )
+    if len(others) < _FEWEST_ROWS or len(alike) > 1 or len(named) < 2 or len(set(first)) < len(first):
+        return False
+    return len(alike[0]) <= 2 or any(_are_numbers_or_missing(values) for is_alike, values in named if not is_alike)
+
+
+def _are_numbers_or_missing(values: Collection[str]) -> bool:
+    return any(map(NUMBER.fullmatch, values)) and all(not value or _is_number_or_missing(value) for value in values)
 
 
 def are_row_numbers(values: Sequence[str]) -> bool:
