@@ -21,7 +21,7 @@ from ctrpipe.transforms.log.payload import payload_files, payload_rows
 from ctrpipe.transforms.log.repeats import hash_payload, repeats
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.split_suspects import of_all_splits
-from ctrpipe.transforms.log.suspects import spread_rows, suspects
+from ctrpipe.transforms.log.suspects import Suspect, spread_rows, suspects
 
 RATES = "sample_rate_by_split"  # a property of the artifact, JSON; StatisticsGen writes it too
 ROWS = "rows_by_split"  # a property of the artifact, JSON: the number of rows
@@ -40,7 +40,7 @@ def LogStatisticsGen(
     """Computes the statistics of each split and column, and warnings about columns that are not useful features.
 
     Args:
-        examples: The payload.
+        examples: The payload, with counts.json.
         statistics: `FeatureStats.pb` by split, with the properties RATES and ROWS, and COLUMNS and SUSPECTS.
         max_rows: The statistics of a split with more rows are computed on a sample of this size.
         seed: Seed of the sample.
@@ -65,6 +65,9 @@ def LogStatisticsGen(
     remarks = [] if train is None else [*suspects(log, train), *of_all_splits(log, read)]
     files = {split: payload_files(source / f"Split-{split}") for split in of_splits}
     remarks += repeats(hash_payload(log, files, log_workers))
+    if log.data.split.column:  # which need not be in the payload
+        of_column = json.loads((source / "counts.json").read_text())["of_column"]
+        remarks += [Suspect(log.data.split.column, "all", text) for text in of_column]
     columns = [] if train is None else summarise_columns(log, train)
     counted = {"rows": 0 if train is None else train.num_rows, "columns": columns, "times": time_spans(log, read)}
     write_json(folder / COLUMNS, counted)

@@ -1,5 +1,6 @@
 """The `evaluation`, `gates` and `statistics` sections of a run's configuration."""
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
@@ -85,20 +86,52 @@ class Bounds(Section):
 
 
 # The lowest and the highest value of the metrics that have one.
-_LOWEST = {"auc": 0, "gauc": 0, "log_loss": 0, "calibration": 0, "rmse": 0, "mae": 0}
-_HIGHEST = {"auc": 1, "gauc": 1, "rig": 1, "r2": 1}
+_LOWEST = {"auc": 0.0, "gauc": 0.0, "log_loss": 0.0, "calibration": 0.0, "rmse": 0.0, "mae": 0.0}
+_HIGHEST = {"auc": 1.0, "gauc": 1.0, "rig": 1.0, "r2": 1.0}
 
 
 def _check_reachable(limits: Section, names: Iterable[str]) -> None:
-    """Raises ValueError if no model can pass the limits of a metric, such as an AUC of at least 75."""
+    """Raises ValueError if a limit lies outside of its metric's range: no model can pass it, or it can block none."""
     for name in names:
         bounds = getattr(limits, name)
         if bounds is None:
             continue
-        if name in _HIGHEST and bounds.min is not None and bounds.min > _HIGHEST[name]:
-            raise ValueError(f"{name}: no model has {bounds.min:g} or more, as it is at most 1; give a lower min")
-        if name in _LOWEST and bounds.max is not None and bounds.max < _LOWEST[name]:
-            raise ValueError(f"{name}: no model has {bounds.max:g} or less, as it is at least 0; give a higher max")
+        least, most = _LOWEST.get(name, -math.inf), _HIGHEST.get(name, math.inf)
+        if bounds.min is not None and bounds.min > most:
+            raise ValueError(
+                f"{name}: no model has {bounds.min:g} or more, as it is at most {most:g}; give a lower min"
+            )
+        if bounds.max is not None and bounds.max < least:
+            raise ValueError(
+                f"{name}: no model has {bounds.max:g} or less, as it is at least {least:g}; give a higher max"
+            )
+        if bounds.min is not None and bounds.min < least:
+            raise ValueError(
+                f"{name}: min: {bounds.min:g} blocks no model, as it is at least {least:g}; give a higher min"
+            )
+        if bounds.max is not None and bounds.max > most:
+            raise ValueError(
+                f"{name}: max: {bounds.max:g} blocks no model, as it is at most {most:g}; give a lower max"
+            )
+
+
+def _check_drops(drops: Iterable[tuple[str, float]], noise: Iterable[tuple[str, float]]) -> None:
+    """Raises ValueError if no two models can differ by as much as `max_drop`, or vary as much as `training_noise`."""
+    for name, drop in drops:
+        most = _HIGHEST.get(name, math.inf) - _LOWEST[name]
+        if drop > most:
+            raise ValueError(f"max_drop: {name}: {drop:g} blocks no model, as it drops by at most {most:g}; give less")
+        if drop < -most:
+            raise ValueError(
+                f"max_drop: {name}: no model rises by {-drop:g}, as it rises by at most {most:g}; give more"
+            )
+    for name, deviation in noise:
+        most = (_HIGHEST.get(name, math.inf) - _LOWEST[name]) / 2  # half of the values at each end
+        if deviation > most:
+            raise ValueError(
+                f"training_noise: {name}: no standard deviation of it is {deviation:g}, as it is at most {most:g}; "
+                "give less"
+            )
 
 
 class CalibrationBounds(Bounds):
@@ -169,7 +202,7 @@ class NumberBounds(Section):
             raise ValueError("give limits of rmse, mae, r2 or calibration")
         if named := [name for name, bounds in given.items() if bounds and bounds.confidence is not None]:
             raise ValueError(f"{named[0]}: confidence applies to metrics of clicks; remove it")
-        _check_reachable(self, given)
+        _check_reachable(self, ("rmse", "mae", "r2"))  # numbers, and so their calibration, may be negative
         return self
 
 
@@ -262,6 +295,7 @@ class Gates(Section):
     @pydantic.model_validator(mode="after")
     def _can_be_passed(self) -> "Gates":
         _check_reachable(self, ("auc", "gauc", "log_loss", "rig", "calibration"))
+        _check_drops(self.max_drop.items(), self.training_noise.items())
         return self
 
 

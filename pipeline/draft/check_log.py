@@ -326,6 +326,7 @@ def _check_splits(config: RunConfig, files: Sequence[str], findings: Findings) -
     counted = count_splits(config.log_spec, files)
     findings.splits = counted.rows
     findings.divided = list(described_splits(config.data.split, counted))
+    findings.notes += [f"Column: {config.data.split.column}, all rows: {text}" for text in counted.of_column]
     if is_readable(files):
         rows_by_split = rows_of_splits(config.log_spec, files)
         if config.data.weight and config.data.click_tasks:

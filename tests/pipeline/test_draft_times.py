@@ -209,11 +209,22 @@ def test_times_that_are_not_read_are_left_out_by_their_name(written, what):
     assert found.comment.startswith(f"times as {written(days[0])}, {what}, which are not read: left out; write ")
 
 
-@pytest.mark.parametrize("form", ["%GW%V", "%Y-%m", "%m/%Y"])
-def test_weeks_and_months_are_categories_that_are_asked_about(form):
-    found = guess(day.strftime(form) for day in DAYS)
+@pytest.mark.parametrize(
+    ("form", "name"), [("%GW%V", "day"), ("%Y-%m", "day"), ("%m/%Y", "day"), ("%Y%m", "month"), ("%y%m", "yymm")]
+)
+def test_weeks_and_months_are_categories_that_are_asked_about(form, name):
+    found = guess((day.strftime(form) for day in DAYS), name)
     assert found.settings == {"kind": "categorical"} and found.unsure
     assert found.comment.endswith("are categories: do they return in later rows?")
+
+
+@pytest.mark.parametrize("unit", [1, 1000])
+def test_epochs_before_1970_are_left_out_and_named(unit):
+    numbers = [(step * 31_104_000 - 900_000_000) * unit for step in range(60)]
+    found = guess(map(str, numbers), "joined_ts")
+    assert not found.settings and found.comment.startswith(f"epochs, as {numbers[0]}, some of which are before 1970")
+    differences = guess((str(number // 10_000) for number in numbers), "time_left")
+    assert "1970" not in differences.comment
 
 
 @pytest.mark.parametrize("wrong", ["2026-05-01 24:30", "0000-00-00 00:00", "never"])

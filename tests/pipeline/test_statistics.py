@@ -28,6 +28,7 @@ from ctrpipe.transforms.log import payload
 from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema
 from ctrpipe.transforms.log.schema import raw_schema
 from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.split import Split
 
 SPEC = LogSpec.model_validate(
     {
@@ -204,13 +205,15 @@ def test_columns_that_a_model_should_not_have_are_anomalies_of_the_report(tmp_pa
         write(tmp_path / f"Split-{name}", rows)
         (tmp_path / "anomalies" / f"Split-{name}").mkdir(parents=True)
         (tmp_path / "anomalies" / f"Split-{name}" / "SchemaDiff.pb").write_bytes(b"")
+    (tmp_path / "counts.json").write_text('{"of_column": ["two groups look alike"]}')
     statistics = artifact(ExampleStatistics, tmp_path / "statistics")
+    by_site = SPEC.data.model_copy(update={"split": Split(by="group", column="site")})
     settings = {
         "max_rows": 1000,
         "seed": 0,
         "workers": ONE.to_json(),
         "code_version": "",
-        "spec": SPEC.model_dump_json(),
+        "spec": SPEC.model_copy(update={"data": by_site}).model_dump_json(),
     }
     generate = LogStatisticsGen.EXECUTOR_SPEC.executor_class._FUNCTION
     generate(examples=artifact(Examples, tmp_path, ["train", "test"]), statistics=statistics, **settings)
@@ -218,10 +221,11 @@ def test_columns_that_a_model_should_not_have_are_anomalies_of_the_report(tmp_pa
     rates = {"train": 1.0, "test": 1.0}
     shown = summarise_statistics(tmp_path / "statistics", tmp_path / "anomalies", counts, SPEC, rates, {}, {})
     found = [(each["column"], each["split"], each["text"]) for each in shown["anomalies"] if each["column"] != "click"]
-    assert found[-4][:2] == ("site", "train") and found[-4][2].startswith("its values alone give the label away")
-    assert found[-3][:2] == ("price", "test") and found[-3][2].startswith("one value in all rows, 3,")
-    assert found[-2][:2] == ("site", "test") and "are written unlike those of the training rows" in found[-2][2]
-    assert found[-1][:2] == ("all columns", "all") and " are copies of another row, label and all" in found[-1][2]
+    assert found[-5][:2] == ("site", "train") and found[-5][2].startswith("its values alone give the label away")
+    assert found[-4][:2] == ("price", "test") and found[-4][2].startswith("one value in all rows, 3,")
+    assert found[-3][:2] == ("site", "test") and "are written unlike those of the training rows" in found[-3][2]
+    assert found[-2][:2] == ("all columns", "all") and " are copies of another row, label and all" in found[-2][2]
+    assert found[-1] == ("site", "all", "two groups look alike")
     assert "Column: site, train rows: its values alone give the label away" in caplog.text
 
 

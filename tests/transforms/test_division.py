@@ -11,6 +11,7 @@ import pytest
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
+from ctrpipe.transforms.log import group_sample
 from ctrpipe.transforms.log.division import placed_files
 from ctrpipe.transforms.log.ingest import described_splits, ingest
 from ctrpipe.transforms.log.payload import payload_files, read_payload
@@ -230,6 +231,61 @@ def test_no_group_is_in_two_splits_and_the_shares_are_of_groups(tmp_path):
     assert text == floats
     without, _ = divided(tmp_path, spec_of(split), write(tmp_path / "c.csv", [*range(100), *[""] * 900]))
     assert 0.2 < np.mean(np.array(without["test"]) >= 100) and len([r for r in without["test"] if r >= 100]) > 200
+
+
+@pytest.mark.parametrize(("far", "told"), [("9999-12-31", ["7,97"]), ("1970-01-01", ["56"]), ("2026-05-03", [])])
+def test_times_of_a_split_that_stand_for_never_are_named(tmp_path, far, told):
+    days = [f"{FIRST + datetime.timedelta(hours=row):%Y-%m-%d}" for row in range(480)]
+    log = write(tmp_path / "log.csv", [far if row % 40 == 7 else day for row, day in enumerate(days)])
+    spec = spec_of({"by": "time", "column": "when", "validation_from": "2026-05-15", "test_from": "2026-05-18"}, None)
+    _, result = divided(tmp_path, spec, log)
+    name = "test" if far > "2026" else "train"
+    assert [text.startswith(f"the times of the {name} rows span {told[0]}") for text in result.of_column] == [
+        True
+    ] * len(told)
+    assert count_splits(spec, [log]).of_column == result.of_column
+
+
+def test_a_word_for_a_missing_group_is_no_group(tmp_path):
+    log = write(tmp_path / "log.csv", [*range(100), *["NULL"] * 900])
+    split = {"by": "group", "column": "when", "validation": 0.2, "test": 0.3}
+    rows, result = divided(tmp_path, spec_of(split, when=None, missing_values=["NULL"]), log)
+    assert 200 < sum(row >= 100 for row in rows["test"]) < 340 and not result.of_column
+    rows, result = divided(tmp_path, spec_of(split, when=None), log)
+    assert [sum(row >= 100 for row in found) for found in rows.values()].count(0) == 2
+    [text] = result.of_column
+    assert text.startswith("'NULL', in 90.0% of the rows, is one group, whose rows are all in one split: if it means")
+
+
+def test_groups_that_a_spreadsheet_has_rounded_are_named(tmp_path):
+    ids = [f"4.{row % 90 + 10}E+11" if row % 3 else f"4{row % 90 + 10}000000017" for row in range(900)]
+    split = spec_of({"by": "group", "column": "when"}, when=None)
+    [text] = divided(tmp_path, split, write(tmp_path / "log.csv", ids))[1].of_column
+    assert text.startswith("'4.11E+11', in 1.1% of the rows, is a number that a spreadsheet has rounded")
+
+
+@pytest.mark.parametrize(
+    ("twin", "way"),
+    [
+        (lambda user: f" {user}", "blanks or invisible signs"),
+        (str.upper, "upper and lower case"),
+        (lambda user: user.replace("é", "e\u0301"), "how Unicode composes an accent (NFC, NFD)"),
+        (lambda user: user.replace("é", "&eacute;"), "the entities of HTML"),
+        (lambda user: user.encode().decode("cp1252"), "an encoding that was read as another one"),
+    ],
+)
+def test_groups_that_look_the_same_are_named_although_they_are_no_feature(tmp_path, monkeypatch, twin, way):
+    """The second half of the rows, in a file of its own, writes the users of each tenth of them otherwise."""
+    monkeypatch.setattr(group_sample, "MOST", 300)
+    users = [f"usér{row % 1000}" for row in range(3000)]
+    first = write(tmp_path / "1.csv", users)
+    second = write(tmp_path / "2.csv", [twin(user) if row % 1000 < 200 else user for row, user in enumerate(users)])
+    spec = spec_of({"by": "group", "column": "when"}, when=None)
+    _, result = divided(tmp_path, spec, first, second)
+    [text] = result.of_column
+    assert f"more like them, are two groups of the split that differ in {way} alone: write them alike" in text
+    assert count_splits(spec, [first, second]).of_column == [text]
+    assert divided(tmp_path, spec, first)[1].of_column == []
 
 
 def test_three_sets_of_files_are_the_splits(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ctrpipe.transforms.log.epochs import epoch_seconds
+from ctrpipe.transforms.log.epochs import epoch_seconds, outside_calendar
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,19 @@ def test_a_time_is_the_second_that_python_reads(text, time_format, expected):
     found = epoch_seconds(pa.array([text.encode(), b"soon", None, text.encode()]), time_format)
     moment = datetime.datetime.fromisoformat(expected).timestamp()
     np.testing.assert_array_equal(found, [moment, np.nan, np.nan, moment])
+
+
+@pytest.mark.parametrize(
+    ("time_format", "wrong", "right"),
+    [
+        ("auto", "2026-02-30 10:00", "2028-02-29 10:00"),
+        ("auto", "2026-04-31", "2026-04-30"),
+        ("%d/%m/%y", "31/06/26", "30/06/26"),
+        ("yyyymmdd", "20260229", "20240229"),
+        ("epoch_seconds", None, "1777600000"),
+    ],
+)
+def test_days_that_no_month_has_are_found(time_format, wrong, right):
+    texts = [text.encode() for text in (right, wrong, "no time") if text]
+    found = outside_calendar(pa.array(texts, pa.binary()), time_format).to_pylist()
+    assert found == ([wrong.encode()] if wrong else [])

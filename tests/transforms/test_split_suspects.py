@@ -221,3 +221,36 @@ def test_rows_of_a_session_that_a_split_parts_are_named_where_they_share_their_l
     parts = {"train": rows.slice(0, 4 * ROWS // 2), "test": rows.slice(4 * ROWS // 2)}
     found = [each.text for each in shared_labels(spec, parts)]
     assert ["split by: group, column: session" in text for text in found] == [True] * told
+
+
+@pytest.mark.parametrize(
+    ("never", "every", "told"),
+    [
+        ("9999-12-31", 33, "3.0% of its times, as 9999-12-31, lie decades after all others"),
+        ("1970-01-01T00:00:00", 50, "2.0% of its times, as 1970-01-01T00:00:00, lie decades before all others"),
+        ("9999-12-31", 1000, ""),  # two rows move nothing
+    ],
+)
+@pytest.mark.parametrize("column", ["shown", "other"])
+def test_a_time_that_stands_for_never_is_named(never: str, every: int, told: str, column: str) -> None:
+    times = SHOWN.astype(str).astype("S25")
+    columns = {"shown": times.copy(), "other": times.copy()}
+    columns[column][PLACES % every == 7] = never.encode()
+    rows = divided(**{name: pa.array(values.tolist(), pa.binary()) for name, values in columns.items()})
+    found = [each.text for each in strange_times(spec_of(), rows) if each.column == column]
+    assert [text.partition(",")[0] for text in found if "never" in text] == ([told.partition(",")[0]] if told else [])
+    assert all(text.startswith(told) for text in found)
+
+
+def test_days_that_no_month_has_are_named() -> None:
+    """2026-02-30 is read as the second of March, by a server too."""
+    shown = SHOWN.astype(str).astype("S19")
+    wrong = np.where(PLACES % 50 == 7, b"2026-02-30 10:00", shown)
+    columns = [
+        {"shown": pa.array(shown.tolist(), pa.binary()), "other": pa.array(other.tolist(), pa.binary())}
+        for other in (wrong, np.where(PLACES % 50 == 7, b"2028-02-29 10:00", shown))
+    ]
+    [found], rest = (list(strange_times(spec_of(), divided(**each))) for each in columns)
+    assert found.column == "other"
+    assert found.text.startswith("1 of its different times, as 2026-02-30 10:00, are on days that no month has")
+    assert not rest

@@ -294,6 +294,9 @@ def test_short_fractions_and_versions_are_no_finding(values) -> None:
         (("Rome", "\0Rome"), "in blanks or invisible signs alone"),
         (("Caf\u00e9", "Cafe\u0301"), "how Unicode composes an accent"),
         (("iOS", "ios"), "upper and lower case alone"),
+        (("R&amp;B", "R&B"), "the entities of HTML alone"),
+        (("Caf\u00c3\u00a9", "Caf\u00e9"), "an encoding that was read as another one alone"),
+        (("\uff32ome", "Rome"), "the width or form of a sign alone"),
     ],
 )
 def test_two_categories_that_look_alike_are_said(spelt, way):
@@ -303,7 +306,7 @@ def test_two_categories_that_look_alike_are_said(spelt, way):
     assert text.startswith(f"x: {shown(spelt[0])} and {shown(spelt[1])}, in ") and way in text
 
 
-@pytest.mark.parametrize("spelt", [("a1", "A1"), ("cafe", "caf\u00e9"), ("x-1", "x 1"), ("AB", "ab")])
+@pytest.mark.parametrize("spelt", [("a1", "A1"), ("cafe", "caf\u00e9"), ("x-1", "x 1"), ("AB", "ab"), ("R&B", "R&&B")])
 def test_codes_and_other_words_do_not_look_alike(spelt):
     assert found(texts(np.where(FREE < 0.2, spelt[0], np.where(FREE < 0.3, spelt[1], "other")))) == []
 

@@ -61,6 +61,7 @@ class RowChecks:
         self._kept = tuple(kept)
         self._split_column = spec.data.split.column if labels else None
         self._ordering = ordering
+        self._missing_groups = tuple(word.encode() for word in sorted(spellings(spec.data.missing_values or ())))
         self._line_or_row = spec.line_or_row
         self._numeric_columns = list(dict.fromkeys(spec.numeric_columns)) if features else []
         self._text_columns = list(dict.fromkeys(spec.text_columns)) if features else []
@@ -175,7 +176,7 @@ class RowChecks:
         if not pa.types.is_binary(values.type):  # numbers of Parquet
             values = as_binary(values, name, raw.path)
         if self._ordering is None:
-            return whole_numbers(values)
+            return without_words(whole_numbers(values), self._missing_groups)
         keys = self._ordering.compare(values)
         for row in np.flatnonzero(keys.faults).tolist():
             if row in faults:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -27,6 +27,8 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _LOOKED_AT = 10_000  # values that tell what the column of the time holds
 # The forms of dates that are written as numbers, by their digits.
 _COMPACT_FORMS = {8: "%Y%m%d", 10: "%Y%m%d%H", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}
+_YEAR = 365.25 * 86_400_000_000  # microseconds
+_MOST_YEARS = 40  # of a log
 _FEWEST_DATES = 2  # different ones
 Apply = Callable[[Callable[[Range], Any], list[Range]], list[Any]]  # applies a function to ranges, on some workers
 
@@ -73,6 +75,22 @@ class Division:
             assert isinstance(batch.keys, pa.Array)
             draws = _of_groups(self.seed, batch.keys, draws)
         return np.searchsorted(list(shares(self.split)), draws, side="right")
+
+    def far_apart(self, spans: Mapping[str, tuple[Value, Value]]) -> Iterator[str]:
+        """Yields a warning for each split whose times cannot all be those of its rows, as 9999-12-31 for never.
+
+        Args:
+            spans: The first and the last key of each split's rows.
+        """
+        if self.ordering is None or not self.ordering.is_time:
+            return
+        for name, (first, last) in spans.items():
+            years = int((float(last) - float(first)) / _YEAR)
+            if years >= _MOST_YEARS:
+                yield (
+                    f"the times of the {name} rows span {years:,} years, from {self.shown(first)} to "
+                    f"{self.shown(last)}: correct times that stand for never or for no time, or leave their rows out"
+                )
 
     def shown(self, value: Value) -> str:
         """Returns the text of a row's key."""

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import functools
 import itertools
 import json
 import pathlib
@@ -23,6 +22,7 @@ from ctrpipe.transforms.log.batches import LogBatch, Reject
 from ctrpipe.transforms.log.column_types import Mixture
 from ctrpipe.transforms.log.division import Division, find_division, order_bounds, span_of
 from ctrpipe.transforms.log.files import FileState, NumberedRange, Range, check_states, check_still, numbered
+from ctrpipe.transforms.log.group_sample import GroupSample
 from ctrpipe.transforms.log.ordering import Value
 from ctrpipe.transforms.log.payload import (
     PayloadWriter,
@@ -60,6 +60,7 @@ class IngestResult:
         rejected: Number of malformed rows.
         reasons: Number of malformed rows by reason.
         spans: First and last file of each split (`by: order` and `by: files`), or its first and last time (`by: time`).
+        of_column: What is strange about the values of the split's column (`by: group` and `by: time`).
     """
 
     rows: dict[str, int]
@@ -68,6 +69,7 @@ class IngestResult:
     rejected: int
     reasons: dict[str, int]
     spans: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    of_column: list[str] = dataclasses.field(default_factory=list)
 
     def to_json(self) -> str:
         """Returns the counts as JSON."""
@@ -149,7 +151,9 @@ def ingest(
         here = Workers(processes=1) if workers.beam_args else workers  # a Beam job takes longer
         here.map(_CopyPiece(spec), pieces, seconds)
         result = _count(spec, split_folders, rejected, reasons)
-        result.spans = _spans(division, ranges, results, split_folders)
+        spans = _key_spans(results)
+        result.spans = _spans(division, ranges, spans, split_folders)
+        result.of_column = [*_of_groups(results), *division.far_apart(spans)]
         lines = sum(each.lines for each in results)
         if sum(result.rows.values()) + rejected != lines:
             raise RuntimeError(f"{result.rows} rows and {rejected} malformed ones of {lines} lines")
@@ -192,6 +196,7 @@ class IngestedRange:
         parts: The parts of the payload by split, or under one key if the splits are not known yet (`split.by: order`).
         spans: The first and last time of each split's rows (`by: time`).
         mixture: The numbers and texts in columns of categories, for a format without column types.
+        groups: A sample of the rows' groups (`by: group`).
     """
 
     lines: int
@@ -202,6 +207,7 @@ class IngestedRange:
     parts: dict[str, list[pathlib.Path]]
     spans: dict[str, tuple[Value, Value]]
     mixture: Mixture
+    groups: GroupSample
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,6 +225,7 @@ class _IngestRange:
         reasons: Counter[str] = Counter()
         first: Reject | None = None
         spans: dict[str, tuple[Value, Value]] = {}
+        groups = GroupSample()
         with contextlib.ExitStack() as stack:
             dead_letters = stack.enter_context(open(folder / DEAD_LETTERS, "w"))
             writers: dict[str, PayloadWriter] = {}
@@ -229,6 +236,9 @@ class _IngestRange:
             for batch in reader.read_range(item.part):
                 for name, rows in _by_split(self.division, batch, item.file, spans):
                     writers[name].write(rows)
+                if self.division.split.by == "group":
+                    assert isinstance(batch.keys, pa.Array)
+                    groups.add(batch.keys)
                 first = first or next(iter(batch.rejects), None)
                 reasons.update(kind_of_reject(reject) for reject in batch.rejects)
                 dead_letters.writelines(
@@ -237,7 +247,8 @@ class _IngestRange:
                 rejected += len(batch.rejects)
                 lines += len(batch.lines) + len(batch.rejects)
         parts = {name: writer.parts for name, writer in writers.items()}
-        return IngestedRange(lines, rejected, reasons, first, folder / DEAD_LETTERS, parts, spans, reader.mixture())
+        letters = folder / DEAD_LETTERS
+        return IngestedRange(lines, rejected, reasons, first, letters, parts, spans, reader.mixture(), groups)
 
 
 def kind_of_reject(reject: Reject) -> str:
@@ -402,23 +413,38 @@ def _count(
     return result
 
 
+def _key_spans(results: Sequence[IngestedRange]) -> dict[str, tuple[Value, Value]]:
+    """Returns the first and last time of each split's rows (`by: time`)."""
+    spans: dict[str, tuple[Value, Value]] = {}
+    for result in results:
+        for name, span in result.spans.items():
+            spans[name] = _wider(spans.get(name, span), span)
+    return {name: spans[name] for name in SPLITS if name in spans}
+
+
 def _spans(
     division: Division,
     ranges: Sequence[Range],
-    results: Sequence[IngestedRange],
+    of_keys: Mapping[str, tuple[Value, Value]],
     split_folders: Mapping[str, pathlib.Path],
 ) -> dict[str, list[str]]:
-    """Returns the first and last time, or the first and last file, of each split."""
+    """Returns the first and last time (`of_keys`), or the first and last file, of each split."""
+    if division.ordering is not None:
+        return {name: [division.shown(value) for value in span] for name, span in of_keys.items()}
     spans: dict[str, list[str]] = {}
-    for name in SPLITS if division.split.by in ("time", "order", "files") else ():
-        if division.ordering is not None:
-            own = [result.spans[name] for result in results if name in result.spans]
-            if own:
-                spans[name] = [division.shown(value) for value in functools.reduce(_wider, own)]
-        elif parts := payload_files(split_folders[name]):
+    for name in SPLITS if division.split.by in ("order", "files") else ():
+        if parts := payload_files(split_folders[name]):
             ends = (int(part.name.split("-")[0]) for part in (parts[0], parts[-1]))  # a part begins with its range
             spans[name] = [ranges[number].path for number in ends]
     return spans
+
+
+def _of_groups(results: Sequence[IngestedRange]) -> list[str]:
+    """Returns what is strange about the groups of the split."""
+    whole = GroupSample()
+    for result in results:
+        whole.merge(result.groups)
+    return list(whole.findings())
 
 
 def _count_values(columns: Sequence[str], folder: pathlib.Path) -> dict[str, int]:

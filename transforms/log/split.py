@@ -71,7 +71,8 @@ class Split(Section):
     """
     column: str | None = pydantic.Field(None, examples=["day"])
     """Column of the time (`by: time`) or of the group (`by: group`). It need not be a feature. With `by: time` a row
-    whose value is missing or unreadable is malformed. With `by: group` a row without a value is drawn as by `hash`.
+    whose value is missing or unreadable is malformed. With `by: group` a row without a value, or with a word of
+    `data.missing_values`, is drawn as by `hash`.
     """
     validation_from: BoundaryText | None = pydantic.Field(None, examples=["2026-05-01"])
     """Rows from this value on and before `test_from` are validation rows (`by: time` only)."""

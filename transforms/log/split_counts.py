@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from ctrpipe.transforms.log.division import Division, find_division, order_bounds, span_of
 from ctrpipe.transforms.log.files import text_size
+from ctrpipe.transforms.log.group_sample import GroupSample
 from ctrpipe.transforms.log.ingest import IngestResult, whole_clicks
 from ctrpipe.transforms.log.ordering import Value
 from ctrpipe.transforms.log.readers import LogReader, plan
@@ -44,12 +45,16 @@ def count_splits(spec: LogSpec, files: Sequence[str]) -> IngestResult:
     ends: dict[str, tuple[Value, Value]] = {}
     rejected = 0
     paths: list[tuple[str, int]] = []  # of each batch, and its rows
+    groups = GroupSample()
     for part in ranges:
         file = files.index(part.path)
         for batch in reader.read_range(part):
             rejected += len(batch.rejects)
             labels.append(np.nan_to_num(batch.rows[spec.label_columns[0]]))  # a label may be missing
             paths.append((part.path, len(batch.lines)))
+            if division.split.by == "group":
+                assert isinstance(batch.keys, pa.Array)
+                groups.add(batch.keys)
             if division.is_by_order:
                 continue
             indices.append(division.indices(batch, file))
@@ -66,7 +71,9 @@ def count_splits(spec: LogSpec, files: Sequence[str]) -> IngestResult:
         name: whole_clicks(float(positive[of_rows == index].sum()), rows[name]) for index, name in enumerate(SPLITS)
     }
     spans = {name: [division.shown(value) for value in values] for name, values in ends.items()}
-    return IngestResult(rows, positives, {}, rejected, {}, spans or _files_of(division, of_rows, paths))
+    spans = spans or _files_of(division, of_rows, paths)
+    of_column = [*groups.findings(), *division.far_apart(ends)]
+    return IngestResult(rows, positives, {}, rejected, {}, spans, of_column)
 
 
 def is_readable(files: Sequence[str]) -> bool:

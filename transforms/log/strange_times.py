@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ctrpipe.transforms.log.column_values import numbers_of, plain_chunks
-from ctrpipe.transforms.log.epochs import seconds_of_column
+from ctrpipe.transforms.log.epochs import outside_calendar, seconds_of_column
 from ctrpipe.transforms.log.kinds.guess import ColumnSample
+from ctrpipe.transforms.log.look_alikes import LEAST_SHARE
 from ctrpipe.transforms.log.ordering import moments_of
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.suspects import LEAST_IDS, LEAST_ROWS, Suspect, gives_away
@@ -20,6 +21,7 @@ from ctrpipe.transforms.log.time_formats import of_digits
 from ctrpipe.transforms.log.zones import Zones
 
 LEAST_SHORT_YEARS = 20  # different times of ten or twelve digits
+LEAST_FAR, MOST_FAR = 5, 0.5  # times that are decades from the others: rows, and the share of all
 LEAST_LATER = 0.2  # of the rows, whose time in a column is after their own
 _EXPECTED = 14.0  # rows that chance would bring beyond the end of the log: none is once in a million
 _SORTED = 0.99  # of the steps from row to row that do not go back, of the rows' own times
@@ -46,6 +48,8 @@ def strange_times(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspe
     for name in times:
         if text := _short_years(spec, name, [rows[split][name] for split in splits]):
             yield Suspect(name, "all", text)
+        if text := _no_days(spec, name, [rows[split][name] for split in splits]):
+            yield Suspect(name, "all", text)
         zones = Zones()
         for split in splits:
             zones.add(plain_chunks(rows[split][name]))
@@ -59,7 +63,12 @@ def strange_times(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspe
     yield from _after_the_click(spec, rows, splits)
     of_all = {name: np.concatenate(parts) for name, parts in times.items()}
     for name, seconds in of_all.items():
-        if name == own or np.isfinite(seconds).sum() < LEAST_IDS:
+        if np.isfinite(seconds).sum() < LEAST_IDS:
+            continue
+        if text := _far_from_others(seconds, [rows[split][name] for split in splits]):
+            yield Suspect(name, "all", text)
+            continue
+        if name == own:
             continue
         if years := _decades(seconds, None if own is None else of_all[own]):
             yield Suspect(
@@ -91,6 +100,16 @@ def _short_years(spec: LogSpec, name: str, parts: list[pa.ChunkedArray]) -> str:
         f"its times of {len(texts[0])} digits, as {texts[0]}, are read as epochs, and all of them are times as "
         f"{formats[0]} too: set its format to '{formats[0]}', or to {formats[1]}"
     )
+
+
+def _no_days(spec: LogSpec, name: str, parts: Sequence[pa.ChunkedArray]) -> str:
+    """Returns a warning about dates that no calendar has, such as 2026-02-30; "" without any."""
+    texts = pc.unique(pa.chunked_array([chunk for part in parts for chunk in plain_chunks(part).chunks], pa.binary()))
+    wrong = outside_calendar(texts.drop_null(), spec.time_formats[name])
+    if not len(wrong):
+        return ""
+    shown = wrong[0].as_py().decode("utf-8", "replace")
+    return f"{len(wrong):,} of its different times, as {shown}, are on days that no month has: correct them"
 
 
 def _after_the_click(spec: LogSpec, rows: Mapping[str, pa.Table], splits: Sequence[str]) -> Iterator[Suspect]:
@@ -150,6 +169,24 @@ def _decades(seconds: Seconds, own: Seconds | None) -> str:
         return ""  # moments may be those of the rows, in another order
     years = [int(np.datetime64(int(end), "s").astype("datetime64[Y]").astype(int)) + 1970 for end in (first, last)]
     return f"of {years[0]} to {years[1]}" if years[0] < years[1] else f"of {years[0]}"
+
+
+def _far_from_others(seconds: Seconds, parts: Sequence[pa.ChunkedArray]) -> str:
+    """Returns a warning if a few times lie decades from all others, such as 9999-12-31 for never; "" if none do."""
+    known = np.sort(seconds[np.isfinite(seconds)])
+    gaps = np.diff(known)
+    gap = int(np.argmax(gaps))
+    after = len(known) - gap - 1
+    few, is_after = min(after, gap + 1), after <= gap
+    if gaps[gap] < _DECADES or not max(LEAST_FAR, LEAST_SHARE * len(known)) <= few <= MOST_FAR * len(known):
+        return ""
+    farthest = int(np.nanargmax(seconds) if is_after else np.nanargmin(seconds))
+    value = next(itertools.islice((value.as_py() for part in parts for value in part), farthest, None))
+    return (
+        f"{few / len(known):.1%} of its times, as {value.decode('utf-8', 'replace')}, lie decades "
+        f"{'after' if is_after else 'before'} all others, as a word for never or for no time: name it in "
+        "data.missing_values"
+    )
 
 
 def _later(seconds: Seconds, own: Seconds) -> float:

@@ -3,11 +3,12 @@
 import collections
 import dataclasses
 import re
+import statistics
 from collections.abc import Sequence
 
 from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.log.kinds.guess import TIME_NAME, ColumnSample, Guess
-from ctrpipe.transforms.log.time_formats import NAMES_MONTH, are_near, nearly_fitting
+from ctrpipe.transforms.log.time_formats import MONTH_NAME, NAMES_MONTH, are_near, nearly_fitting
 
 # A date with slashes, points or hyphens, with or without a time of the day.
 _LIKE_A_TIME = re.compile(
@@ -23,6 +24,8 @@ _DATED = re.compile(
     r"(?!\d)(T?[\d\W_]*)(Z|UTC|GMT|[AaPp]\.?[Mm]\.?)?"
 )
 _LONGEST = 40  # characters of a time
+_SIGNED = re.compile(r"-?\d{1,13}(\.\d*)?", re.ASCII)
+_EPOCHS = ((1e8, 2e9), (1e11, 2e12))  # usual ones, of seconds and milliseconds
 _EXPONENT = re.compile(r"[1-9](\.\d+)?[eE]\+?(0?[89]|1[012])", re.ASCII)
 
 
@@ -35,7 +38,9 @@ class _Form:
         what: What the values are.
         advice: What to write instead.
         between: The least of its numbers and the end above them; None: its values are not numbers.
-        is_sure: Whether the values alone show that they are times; otherwise the column's name must be a time's.
+        is_sure: Whether the values alone show that they are times; otherwise the column's name must match one of
+            `names`.
+        names: The names of columns with such times.
     """
 
     pattern: str
@@ -43,6 +48,7 @@ class _Form:
     advice: str
     between: tuple[float, float] | None = None
     is_sure: bool = False
+    names: tuple[re.Pattern[str], ...] = (TIME_NAME,)
 
     def has(self, value: str) -> bool:
         """Returns whether a value has this notation."""
@@ -83,7 +89,8 @@ _PERIODS = (
     _Form(rf"{_OF_YEAR}[-_ ]?W(0?[1-9]|[1-4]\d|5[0-3])", "weeks", "", is_sure=True),
     _Form(rf"{_OF_YEAR}[-_/ ]?Q[1-4]|Q[1-4][-_/ ]?{_OF_YEAR}", "quarters", "", is_sure=True),
     _Form(rf"{_OF_YEAR}[-/]{_OF_MONTH}|{_OF_MONTH}[-/]{_OF_YEAR}", "months", "", is_sure=True),
-    _Form(rf"{_OF_YEAR}{_OF_MONTH}", "months", ""),
+    _Form(rf"{_OF_YEAR}{_OF_MONTH}", "months", "", names=(TIME_NAME, MONTH_NAME)),
+    _Form(rf"\d\d{_OF_MONTH}", "months", "", names=(MONTH_NAME,)),  # 1012 of a time's name is a clock's
 )
 
 
@@ -95,6 +102,7 @@ def unread_times(column: ColumnSample) -> Guess | None:
     return (
         _of_known_form(column)
         or _of_periods(column)
+        or _before_1970(column)
         or _with_exponent(column)
         or _of_several_forms(column)
         or _with_faults(column)
@@ -119,8 +127,27 @@ def _of_periods(column: ColumnSample) -> Guess | None:
 
 
 def _form_of(column: ColumnSample, forms: Sequence[_Form]) -> _Form | None:
-    is_named = TIME_NAME.search(column.name) is not None
-    return next((form for form in forms if (form.is_sure or is_named) and column.most(form.has)), None)
+    def is_named(form: _Form) -> bool:
+        return form.is_sure or any(name.search(column.name) for name in form.names)
+
+    return next((form for form in forms if is_named(form) and column.most(form.has)), None)
+
+
+def _before_1970(column: ColumnSample) -> Guess | None:
+    """Returns the guess for epochs some of which are negative, such as birthdays; None for other values."""
+    if not TIME_NAME.search(column.name) or not column.most(lambda value: bool(_SIGNED.fullmatch(value))):
+        return None
+    numbers = [float(value) for value in column.present if _SIGNED.fullmatch(value)]
+    usual = statistics.median(map(abs, numbers))
+    if min(numbers) >= 0 or not any(least <= usual < most for least, most in _EPOCHS):
+        return None
+    shown = next(value for value in column.present if value.startswith("-"))
+    return Guess(
+        {},
+        f"epochs, as {shown}, some of which are before 1970 and so not the rows' own: left out; write the age, such as "
+        "days before the row, as a number",
+        True,
+    )
 
 
 def _with_exponent(column: ColumnSample) -> Guess | None:

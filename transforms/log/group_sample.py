@@ -1,0 +1,80 @@
+"""Finds two values of `data.split.column` that look the same to a reader, and words for missing ones among its groups.
+
+The rows of ` u1` and `u1` may be in two splits, although they are one user's. The column need not be a feature, so the
+rows that are kept of a log may lack it.
+"""
+
+import collections
+import re
+import zlib
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ctrpipe.transforms.log.kinds.guess import ROUNDED_ID
+from ctrpipe.transforms.log.look_alikes import LEAST_SHARE, look_alikes, one_writing
+from ctrpipe.transforms.log.words import USUAL_MISSING
+
+_IS_ROUNDED = re.compile(ROUNDED_ID.pattern)
+MOST = 2_000  # values that are kept, with all their writings
+_ALL = 1 << 32
+
+
+class GroupSample:
+    """The rows of each group of a sample, which has all groups of a log with few.
+
+    Groups are drawn by a hash of one writing for all that look alike. The sample of a log is therefore that of its
+    parts' samples, and has all writings of a value or none.
+
+    Attributes:
+        rows: By group, its number of rows.
+    """
+
+    def __init__(self) -> None:
+        self.rows: collections.Counter[str] = collections.Counter()
+        self._draws: dict[str, int] = {}  # of each group in `rows`
+        self._last = _ALL  # the largest draw that is kept
+
+    def add(self, groups: pa.Array) -> None:
+        """Adds the group of each row, binary `[N]`; null for a row without one."""
+        counted = pc.value_counts(groups.drop_null())
+        for word, rows in zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True):
+            group = word.decode("utf-8", "replace")
+            draw = zlib.crc32(one_writing(group).encode("utf-8", "replace"))
+            if draw <= self._last:
+                self.rows[group] += rows
+                self._draws[group] = draw
+        self._reduce()
+
+    def merge(self, other: "GroupSample") -> None:
+        """Adds the sample of another part of the log."""
+        self.rows.update(other.rows)
+        self._draws.update(other._draws)
+        self._reduce()
+
+    def _reduce(self) -> None:
+        draws = sorted(set(self._draws.values()))
+        if len(draws) <= MOST:
+            return
+        self._last = draws[MOST - 1]
+        for group in [group for group, draw in self._draws.items() if draw > self._last]:
+            del self.rows[group], self._draws[group]
+
+    def findings(self) -> Iterator[str]:
+        """Yields what is strange about the groups: two that look the same, or a word for a missing value."""
+        total = self.rows.total()
+        if text := look_alikes(self.rows, total, "groups of the split"):
+            yield f"{text}, or one user's rows are in two splits"
+        rounded = max(filter(_IS_ROUNDED.fullmatch, self.rows), key=lambda each: self.rows[each], default="")
+        if rounded and self.rows[rounded] >= LEAST_SHARE * total:
+            yield (
+                f"{rounded!r}, in {self.rows[rounded] / total:.1%} of the rows, is a number that a spreadsheet has "
+                "rounded, so that several groups became one: export the ids as text"
+            )
+        word = max(set(USUAL_MISSING) & self.rows.keys(), key=lambda each: self.rows[each], default="")
+        if word and self.rows[word] >= LEAST_SHARE * total:
+            yield (
+                f"{word!r}, in {self.rows[word] / total:.1%} of the rows, is one group, whose rows are all in one "
+                "split: if it means a missing value, name it in data.missing_values"
+            )
