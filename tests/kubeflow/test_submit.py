@@ -246,8 +246,24 @@ def test_of_a_log_that_cannot_be_read_is_said_where_it_may_be(package):
         (
             "epoch 1",
             "Unschedulable: 0/3 nodes are available: 3 Insufficient cpu. preemption: 0/3 nodes are available: 3 No "
-            "preemption victims found for incoming pod.",
-            "lower kubeflow.resources.Trainer, or",
+            "preemption victims found for incoming pod",
+            "lower kubeflow.resources.Trainer, correct its node_selector or tolerations, or",
+        ),
+        (
+            "epoch 1",
+            'Unschedulable: 0/3 nodes are available: persistentvolumeclaim "ctr-data" not found. preemption: 0/3 nodes '
+            "are available: 3 Preemption is not helpful for scheduling",
+            "the claims of kubeflow.volumes must be in the run's namespace",
+        ),
+        (
+            "epoch 1",
+            "Pod was active on the node longer than the specified deadline",
+            "raise kubeflow.resources.Trainer.timeout",
+        ),
+        (
+            "epoch 1",
+            'CreateContainerConfigError: secret "store" not found',
+            "the secrets of kubeflow.secrets must be in the run's namespace",
         ),
         ("", "Error (exit code 137)", None),
         ("Trainer: epoch 1\nTrainer: epoch 2", "", None),
