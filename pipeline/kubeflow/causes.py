@@ -29,8 +29,8 @@ _ADVICE = (
     # The scheduler's: before its own word for them all, and before preemption, of which it says that it would not help.
     (
         re.compile("persistentvolumeclaim"),
-        "the claims of kubeflow.volumes must be in the run's namespace, and bound; kubectl describe pvc says why one is "
-        "not",
+        "the claims of kubeflow.volumes must be in the run's namespace, and bound; kubectl describe pvc says why one "
+        "is not",
     ),
     (
         re.compile("unschedulable|insufficient|exceeded quota"),
