@@ -51,6 +51,10 @@ _ADVICE = (
         re.compile("createcontainerconfigerror"),
         "the secrets of kubeflow.secrets must be in the run's namespace, with their keys",
     ),
+    (
+        re.compile("serviceaccount .* not found"),
+        "create it in the run's namespace, as kubectl apply -k kubeflow/base does, or give another --service-account",
+    ),
     # Argo reads neither a pod's events nor its init containers.
     (
         re.compile("^(podinitializing|containercreating)$"),

@@ -265,6 +265,12 @@ def test_of_a_log_that_cannot_be_read_is_said_where_it_may_be(package):
             'CreateContainerConfigError: secret "store" not found',
             "the secrets of kubeflow.secrets must be in the run's namespace",
         ),
+        (
+            "epoch 1",
+            'pods "demo-x7k2p-1" is forbidden: error looking up service account kubeflow/absent: serviceaccount '
+            '"absent" not found',
+            "create it in the run's namespace, as kubectl apply -k kubeflow/base does",
+        ),
         ("", "Error (exit code 137)", None),
         ("Trainer: epoch 1\nTrainer: epoch 2", "", None),
         (
@@ -280,9 +286,8 @@ def test_advice_is_given_where_the_reason_was_read(package, log, message, advice
     with running_api(states=[("FAILED", STOPPED)], logs=logs, manifest=noted) as api:
         code, output = run(package, api)
     assert code == 3 and (message in output or message.startswith(("Error", "main:"))), output
-    said = [
-        line for line in lines(output) if any(word in line for word in ("kubeflow.", "submit again", "describe pod"))
-    ]
+    words = ("kubeflow.", "submit again", "describe pod", "--service-account")
+    said = [line for line in lines(output) if any(word in line for word in words)]
     assert len(said) == (advice is not None) and (not advice or advice in said[0]), output
 
 
