@@ -23,6 +23,7 @@ _KILLED = re.compile(r"signal: killed")  # of the launcher, whose child alone is
 _POD = "pod-spec-patch"  # the output of a driver with the command of the step's container
 _ATTEMPT = re.compile(r"\(\d+\)$")  # of a node, at the end of its name
 _EXIT_CODE = re.compile(r"^(main: )?Error \(exit code \d+\)$")  # says no more than that the step has failed
+_NO_POD = re.compile(r"^pods .* is forbidden")  # the cluster has refused to make it
 _CONTAINER = re.compile(r"^([a-z0-9-]+): \w+ \(exit code \d+\)")  # of the pod, that has failed: not always `main`
 # A part of Argo's reason, in lower case, with what to do. `<name>` is the step's name.
 _ADVICE = (
@@ -168,7 +169,7 @@ def tell_causes(host: Host, run_id: str, steps: list[Step], say: Callable[[str],
             say(f"{step.name}, all of its log: {host.command(_log_path(run_id, pod))}")
             if not reason and any(_KILLED.search(line) for line in lines):
                 reason = "its log ends with signal: killed, as where it wanted more memory than it may have"
-        else:
+        elif not _NO_POD.search(reason):
             pod = argo.pods(step.nodes[0])[0] if step.nodes else ""
             container = found[1] if (found := _CONTAINER.match(reason)) else "main"
             command = f"kubectl -n {host.namespace or 'kubeflow'} logs {pod} -c {container}"

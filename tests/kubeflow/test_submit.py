@@ -225,6 +225,10 @@ def test_of_a_log_that_cannot_be_read_is_said_where_it_may_be(package):
     with running_api(states=[("FAILED", STOPPED)], manifest=noted) as api:
         output = run(package, api)[1]
     assert f" logs {pod(executor('trainer'))} -c kfp-launcher\n" in output and "(exit code 127)" in output, output
+    noted = manifest({"(0).root(0).trainer(0).executor(0)": 'pods "demo" is forbidden: exceeded quota: small'})
+    with running_api(states=[("FAILED", STOPPED)], manifest=noted) as api:
+        output = run(package, api)[1]
+    assert "Trainer: pods" in output and "gives no log" not in output, output
 
 
 @pytest.mark.parametrize(
