@@ -211,7 +211,7 @@ class CascadingNNGBDT(Cascading, Boosted):
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors, with a text, one task and fields of one slot.
-        trees: int. Maximum number of trees. Until they are trained, the logit is that of the MLP. Defaults to 100.
+        trees: int. Maximum number of trees. Until they are trained, the MLP alone gives the logit. Defaults to 100.
         leaves: int. Maximum number of leaves of a tree. Defaults to 31.
         depth: int. Maximum depth of a tree. Defaults to 6.
         **options: Options of Cascading and MLP.

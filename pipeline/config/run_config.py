@@ -339,8 +339,8 @@ class RunConfig(LogSpec):
         config = self
         if split is not self.data.split:
             config = self.model_copy(update={"data": self.data.model_copy(update={"split": split, "paths": []})})
-        found = config.items_found(files)
-        return (config.model_copy(update={"features": found.features}) if found.told else config), files
+        with_items = config.items_found(files)
+        return (config.model_copy(update={"features": with_items.features}) if with_items.told else config), files
 
     def items_found(self, files: Sequence[str]) -> ItemsFound:
         """Returns the features, with the detected settings of histories with several values per item in the first
