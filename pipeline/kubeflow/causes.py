@@ -23,15 +23,23 @@ _KILLED = re.compile(r"signal: killed")  # of the launcher, whose child alone is
 _POD = "pod-spec-patch"  # the output of a driver with the command of the step's container
 _ATTEMPT = re.compile(r"\(\d+\)$")  # of a node, at the end of its name
 _EXIT_CODE = re.compile(r"^(main: )?Error \(exit code \d+\)$")  # says no more than that the step has failed
+_NO_POD = re.compile(r"^pods .* is forbidden")  # the cluster has refused to make it
 _CONTAINER = re.compile(r"^([a-z0-9-]+): \w+ \(exit code \d+\)")  # of the pod, that has failed: not always `main`
 # A part of Argo's reason, in lower case, with what to do. `<name>` is the step's name.
 _ADVICE = (
-    # Before preemption, of which the scheduler says too that it would not help.
+    # The scheduler's: before its own word for them all, and before preemption, of which it says that it would not help.
     (
-        re.compile("unschedulable|insufficient"),
-        "lower kubeflow.resources.<name>, or add a node that has what it asks for",
+        re.compile("persistentvolumeclaim"),
+        "the claims of kubeflow.volumes must be in the run's namespace, and bound; kubectl describe pvc says why one "
+        "is not",
+    ),
+    (
+        re.compile("unschedulable|insufficient|exceeded quota"),
+        "lower kubeflow.resources.<name>, correct its node_selector or tolerations, or add a node that has what it "
+        "asks for",
     ),
     (re.compile("oomkilled|signal: killed"), "raise kubeflow.resources.<name>.memory, and compile again"),
+    (re.compile("longer than the specified deadline"), "raise kubeflow.resources.<name>.timeout, and compile again"),
     (
         re.compile("evicted|low on resource|preempt|pod deleted|node lost|node shutdown"),
         "submit again: what has succeeded comes from the cache",
@@ -39,6 +47,14 @@ _ADVICE = (
     (
         re.compile("imagepullbackoff|errimagepull|invalidimagename|errimageneverpull"),
         "check kubeflow.image, and that the cluster may pull it",
+    ),
+    (
+        re.compile("createcontainerconfigerror"),
+        "the secrets of kubeflow.secrets must be in the run's namespace, with their keys",
+    ),
+    (
+        re.compile("serviceaccount .* not found"),
+        "create it in the run's namespace, as kubectl apply -k kubeflow/base does, or give another --service-account",
     ),
     # Argo reads neither a pod's events nor its init containers.
     (
@@ -153,7 +169,7 @@ def tell_causes(host: Host, run_id: str, steps: list[Step], say: Callable[[str],
             say(f"{step.name}, all of its log: {host.command(_log_path(run_id, pod))}")
             if not reason and any(_KILLED.search(line) for line in lines):
                 reason = "its log ends with signal: killed, as where it wanted more memory than it may have"
-        else:
+        elif not _NO_POD.search(reason):
             pod = argo.pods(step.nodes[0])[0] if step.nodes else ""
             container = match[1] if (match := _CONTAINER.match(reason)) else "main"
             command = f"kubectl -n {host.namespace or 'kubeflow'} logs {pod} -c {container}"
@@ -184,7 +200,7 @@ def with_advice(name: str, reason: str) -> str:
     """Returns a reason, with advice if there is any for it."""
     for pattern, advice in _ADVICE:
         if pattern.search(reason.lower()):
-            return f"{reason}; {advice.replace('<name>', name)}"
+            return f"{reason.rstrip('. ')}; {advice.replace('<name>', name)}"
     return reason
 
 

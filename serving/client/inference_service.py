@@ -23,6 +23,9 @@ _HEAD = "# ctrpipe canary: "
 _VOLUME = "ctrpipe-version"
 _MODE = "serving.kserve.io/deploymentMode"
 _UNDIVIDED = ("RawDeployment", "Standard")  # modes of KServe in which all pods are of one revision
+_DIVIDED = ("Knative", "Serverless")  # those with Knative; each mode's second name is older than KServe 0.16
+_SCALED_BY_KNATIVE = ("concurrency", "rps")  # the metrics that KServe's webhook accepts for Knative's autoscaler
+_AUTOSCALER, _KUBERNETES_AUTOSCALER = "autoscaling.knative.dev/class", "hpa.autoscaling.knative.dev"
 _AZURE = ("abfs", "abfss")  # how a run names Azure's stores; KServe names them by their web address
 _PVC = re.compile(r"pvc://(?P<claim>[^/]+)/(?P<path>.+)")
 
@@ -102,6 +105,7 @@ class InferenceService:
         """
         document, current = self._read(self._file)
         self._check(labels, remove, share)
+        _check_scaling(document, self._file)
         canary = labels.get(CANARY)
         if current is None:
             if canary is not None or STABLE not in labels:
@@ -114,10 +118,11 @@ class InferenceService:
                     f"{self._file}: the requests without the canary go to version {current.stable}; give "
                     f"{STABLE}={stable} by itself first, and apply it"
                 )
-            mode = (document["metadata"].get("annotations") or {}).get(_MODE)
+            mode = _annotations(document).get(_MODE)
             if canary is not None and mode in _UNDIVIDED:
                 raise InputError(
-                    f"{self._file}: KServe divides requests only with Knative; set {_MODE}: Knative in place of {mode}"
+                    f"{self._file}: KServe divides requests only with Knative; set {_MODE}: Knative in place of "
+                    f"{mode}, in a new service"
                 )
             if canary == stable:
                 raise InputError(f"{CANARY}={canary}: this version is stable already; name another one")
@@ -176,6 +181,23 @@ class InferenceService:
     def _write(self, file: pathlib.Path, document: dict[str, Any], rollout: Rollout | None) -> None:
         head = f"{_HEAD}{rollout.models} stable={rollout.stable} newest={rollout.newest}\n" if rollout else ""
         write_text(file, head + yaml.safe_dump(_with_versions(document, rollout), sort_keys=False))
+
+
+def _annotations(document: dict[str, Any]) -> dict[str, Any]:
+    return document["metadata"].get("annotations") or {}
+
+
+def _check_scaling(document: dict[str, Any], file: pathlib.Path) -> None:
+    """Raises InputError if KServe's webhook would refuse the metric by which Knative is to add pods."""
+    annotations, predictor = _annotations(document), document["spec"]["predictor"]
+    metric = predictor.get("scaleMetric", _SCALED_BY_KNATIVE[0])
+    if annotations.get(_MODE) not in _DIVIDED or annotations.get(_AUTOSCALER) == _KUBERNETES_AUTOSCALER:
+        return
+    if metric not in _SCALED_BY_KNATIVE:
+        raise InputError(
+            f"{file}: with Knative, KServe refuses scaleMetric: {metric}; set {' or '.join(_SCALED_BY_KNATIVE)} with "
+            f"its scaleTarget, or the annotation {_AUTOSCALER}: {_KUBERNETES_AUTOSCALER}"
+        )
 
 
 def _models(document: dict[str, Any], file: pathlib.Path) -> str:

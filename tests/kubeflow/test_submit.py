@@ -225,6 +225,10 @@ def test_of_a_log_that_cannot_be_read_is_said_where_it_may_be(package):
     with running_api(states=[("FAILED", STOPPED)], manifest=noted) as api:
         output = run(package, api)[1]
     assert f" logs {pod(executor('trainer'))} -c kfp-launcher\n" in output and "(exit code 127)" in output, output
+    noted = manifest({"(0).root(0).trainer(0).executor(0)": 'pods "demo" is forbidden: exceeded quota: small'})
+    with running_api(states=[("FAILED", STOPPED)], manifest=noted) as api:
+        output = run(package, api)[1]
+    assert "Trainer: pods" in output and "gives no log" not in output, output
 
 
 @pytest.mark.parametrize(
@@ -246,8 +250,30 @@ def test_of_a_log_that_cannot_be_read_is_said_where_it_may_be(package):
         (
             "epoch 1",
             "Unschedulable: 0/3 nodes are available: 3 Insufficient cpu. preemption: 0/3 nodes are available: 3 No "
-            "preemption victims found for incoming pod.",
-            "lower kubeflow.resources.Trainer, or",
+            "preemption victims found for incoming pod",
+            "lower kubeflow.resources.Trainer, correct its node_selector or tolerations, or",
+        ),
+        (
+            "epoch 1",
+            'Unschedulable: 0/3 nodes are available: persistentvolumeclaim "ctr-data" not found. preemption: 0/3 nodes '
+            "are available: 3 Preemption is not helpful for scheduling",
+            "the claims of kubeflow.volumes must be in the run's namespace",
+        ),
+        (
+            "epoch 1",
+            "Pod was active on the node longer than the specified deadline",
+            "raise kubeflow.resources.Trainer.timeout",
+        ),
+        (
+            "epoch 1",
+            'CreateContainerConfigError: secret "store" not found',
+            "the secrets of kubeflow.secrets must be in the run's namespace",
+        ),
+        (
+            "epoch 1",
+            'pods "demo-x7k2p-1" is forbidden: error looking up service account kubeflow/absent: serviceaccount '
+            '"absent" not found',
+            "create it in the run's namespace, as kubectl apply -k kubeflow/base does",
         ),
         ("", "Error (exit code 137)", None),
         ("Trainer: epoch 1\nTrainer: epoch 2", "", None),
@@ -264,9 +290,8 @@ def test_advice_is_given_where_the_reason_was_read(package, log, message, advice
     with running_api(states=[("FAILED", STOPPED)], logs=logs, manifest=noted) as api:
         code, output = run(package, api)
     assert code == 3 and (message in output or message.startswith(("Error", "main:"))), output
-    said = [
-        line for line in lines(output) if any(word in line for word in ("kubeflow.", "submit again", "describe pod"))
-    ]
+    words = ("kubeflow.", "submit again", "describe pod", "--service-account")
+    said = [line for line in lines(output) if any(word in line for word in words)]
     assert len(said) == (advice is not None) and (not advice or advice in said[0]), output
 
 

@@ -15,6 +15,7 @@ MODE = "serving.kserve.io/deploymentMode"
 def manifest(tmp_path):
     document = yaml.safe_load(SERVICE.read_text())
     document["metadata"]["annotations"][MODE] = "Knative"
+    document["spec"]["predictor"] |= {"scaleMetric": "concurrency", "scaleTarget": 20}
     document["spec"]["predictor"]["model"]["storageUri"] = "pvc://ctr-data/runs/demo/models/ctr"
     (tmp_path / "service.yaml").write_text(yaml.safe_dump(document))
     return tmp_path / "service.yaml"
@@ -97,6 +98,26 @@ def test_a_version_of_a_store_is_fetched_below_its_number(manifest):
     found, _ = moved(manifest, "canary=13", "--share", 10)
     assert found["storageUris"] == [{"uri": "s3://bucket/runs/demo/models/ctr/13", "mountPath": "/mnt/models/13"}]
     assert "storageUri" not in found["model"] and found["canaryTrafficPercent"] == 10
+
+
+@pytest.mark.parametrize("mode", ["Knative", "Serverless"])
+def test_a_metric_that_kserve_refuses_with_knative_is_one_line(manifest, mode):
+    """Its webhook accepts only the metrics of Knative's own autoscaler, unless Kubernetes' autoscaler is chosen."""
+    document = yaml.safe_load(manifest.read_text())
+    annotations, predictor_ = document["metadata"]["annotations"], document["spec"]["predictor"]
+    annotations[MODE] = mode
+    for metric, is_accepted in (("cpu", False), ("memory", False), ("rps", True), (None, True)):
+        predictor_.pop("scaleMetric", None)
+        predictor_ |= {"scaleMetric": metric} if metric else {}
+        manifest.write_text(yaml.safe_dump(document))
+        code, output = canary(manifest, "stable=12")
+        assert (code == 0) == is_accepted, output
+        if not is_accepted:
+            one_line(code, output, f"with Knative, KServe refuses scaleMetric: {metric}; set concurrency or rps with")
+    annotations["autoscaling.knative.dev/class"] = "hpa.autoscaling.knative.dev"
+    predictor_["scaleMetric"] = "cpu"
+    manifest.write_text(yaml.safe_dump(document))
+    moved(manifest, "stable=12")
 
 
 def test_what_kserve_cannot_do_is_one_line_and_changes_nothing(manifest, tmp_path):
