@@ -1,6 +1,8 @@
 """Returns freed memory of the C library's allocator and of Arrow's to the system."""
 
 import ctypes
+import sys
+from typing import Any
 
 _C = ctypes.CDLL(None)
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # from glibc's malloc.h
@@ -31,7 +33,7 @@ def return_unused_pages() -> None:
 
 def return_freed_memory() -> None:
     """Returns freed memory, including Arrow's, to the system. The peak of a step then excludes the previous step."""
-    import pyarrow  # lazy: a server reads no log
-
-    pyarrow.default_memory_pool().release_unused()
+    pyarrow: Any = sys.modules.get("pyarrow")  # not every process has imported it
+    if pyarrow is not None:
+        pyarrow.default_memory_pool().release_unused()
     return_unused_pages()
