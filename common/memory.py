@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 _C = ctypes.CDLL(None)
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # from glibc's malloc.h
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # from glibc's malloc.h
 # Larger than any tensor of a usual request. A mapped tensor waits for new pages on every request: with 4 MiB here and 8
 # MiB below, requests of 1,024 rows took 20% longer.
 _LARGE_BYTES = 8 << 20
@@ -22,6 +22,17 @@ def map_large_pieces_alone() -> None:
     if mallopt is not None:
         mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)
         mallopt(_TRIM_THRESHOLD, _FREE_BYTES_KEPT)
+
+
+def share_heaps(most: int) -> None:
+    """Makes all threads of this process allocate from at most `most` heaps. Call it before they start.
+
+    By default, glibc makes up to eight heaps per core (mallopt(3), M_ARENA_MAX). Each keeps what is free at its end,
+    which malloc_trim(3) returns for the first heap only. In a run on ten million rows they kept up to 500 MB.
+    """
+    mallopt = getattr(_C, "mallopt", None)  # glibc's
+    if mallopt is not None:
+        mallopt(_ARENA_MAX, most)
 
 
 def return_unused_pages() -> None:
