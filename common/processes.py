@@ -45,6 +45,7 @@ from ctrpipe.common.beam_pipelines import as_in_a_program
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.extras import require
 from ctrpipe.common.files import write_bytes
+from ctrpipe.common.memory import return_freed_memory
 
 IDLE_START_SECONDS = 0.05  # until an idle process receives work
 PRELOADED_START_SECONDS = 0.5  # until a fork of a preloaded process runs at full speed
@@ -377,7 +378,7 @@ def _by_pool(
 ) -> list[Result]:
     with _pool(processes) as pool:
         with _interrupts_blocked(), _main_hidden_from(function):
-            futures = [pool.submit(function, item) for item in items]
+            futures = [pool.submit(_call_and_return_memory, function, item) for item in items]
         results: list[Result] = []
         for done, future in enumerate(concurrent.futures.as_completed(futures), 1):
             future.result()
@@ -386,6 +387,14 @@ def _by_pool(
                 results.append(futures[len(results)].result())
                 judge(results)
         return results
+
+
+def _call_and_return_memory(function: Callable[[Item], Result], item: Item) -> Result:
+    """Calls the function in a worker, and returns freed memory to the system: a worker may be idle for a long time."""
+    try:
+        return function(item)
+    finally:
+        return_freed_memory()
 
 
 @contextlib.contextmanager

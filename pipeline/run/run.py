@@ -17,6 +17,7 @@ from ctrpipe.common.code_version import code_version
 from ctrpipe.common.errors import InputError, NotFiniteError, one_line
 from ctrpipe.common.extras import require
 from ctrpipe.common.libraries import import_tensorflow, importing_tfx, load_tensorflow
+from ctrpipe.common.memory import share_heaps
 from ctrpipe.common.output_folder import METADATA, check_output, one_run_at_a_time
 from ctrpipe.common.phases import begin_phases, seconds_by_phase, start_phase
 from ctrpipe.common.processes import cores, preload, preload_in_copy
@@ -84,6 +85,8 @@ def working_ahead(config: RunConfig, files: list[str], output: pathlib.Path) -> 
     folder: in a later run, the cache may hold the result. A log of at most PRELOAD_BYTES needs no workers. If this
     process cannot be forked, as in a notebook, they load the libraries themselves, in parallel with the block.
 
+    Also limits the heaps of this process's threads, which start in the block.
+
     Yields:
         A function to call after importing TensorFlow and TFX, and before TensorFlow lists its devices. It waits for the
         log. The workers are forks of this process at that moment.
@@ -92,6 +95,7 @@ def working_ahead(config: RunConfig, files: list[str], output: pathlib.Path) -> 
         InputError: the system allows this process too little address space.
     """
     require_address_space("a run", RUN_GIB)
+    share_heaps(cores())
     workers = config.workers_for()
     processes = min(workers.most or cores(), cores())
     size = sum(in_parallel(size_of, files))

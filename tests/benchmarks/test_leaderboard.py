@@ -161,8 +161,8 @@ def test_a_set_reads_and_its_configurations_have_options_that_their_models_know(
     assert (chosen.published == {}) == (chosen.published_source == "")
 
 
-def test_published_settings_are_barss():
-    """Against the settings that BARS logs for DCN-V2 on Criteo_x4_001 and for FinalMLP on Frappe_x1."""
+def test_published_settings_are_those_of_the_logs_behind_the_figures():
+    """Against the settings that BARS logs for DCN-V2 on Criteo_x4_001 and for FinalMLP on Frappe_x1, and QNN's log."""
     chosen, beside = read_set("criteo_x4_001")
     files = {part: [pathlib.Path(one) for one in names] for part, names in chosen.files.items()}
     config = contenders(chosen, beside, files)["dcn_v2"].config()
@@ -172,6 +172,10 @@ def test_published_settings_are_barss():
     assert (training.batch_size, training.learning_rate, training.table_l2) == (10000, 1e-3, 1e-5)
     assert (training.monitor, training.patience, training.gradient_clip_norm) == ("auc_minus_log_loss", 2, 10.0)
     assert training.plateau is not None and (training.plateau.factor, training.plateau.patience) == (0.1, 1)
+    config = contenders(chosen, beside, files)["qnn"].config()
+    assert (config.training.monitor, config.training.batch_size, config.training.table_l2) == ("auc", 10000, 1e-5)
+    assert [config.model.hyperparameters[name] for name in ("layers", "products", "heads", "dropout")] == [4, 4, 1, 0.1]
+    assert (chosen.published["qnn"].auc, chosen.published["qnn"].log_loss) == (0.816289, 0.435923)
     chosen, beside = read_set("frappe_x1")
     files = {part: [pathlib.Path(one) for one in names] for part, names in chosen.files.items()}
     config = contenders(chosen, beside, files)["final_mlp"].config()

@@ -1,7 +1,10 @@
 """A step of a run does not keep what the step before it has needed."""
 
+import os
 import subprocess
 import sys
+
+import pytest
 
 FREED = """
 import numpy, psutil, pyarrow
@@ -23,3 +26,36 @@ def test_what_arrow_has_freed_goes_back_to_the_system():
     ended = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True)
     full, left = map(int, ended.stdout.split())
     assert full > 100 and left < full / 2
+
+
+HEAPS = """
+import ctypes, sys, threading
+from ctrpipe.common.memory import share_heaps
+
+if int(sys.argv[1]):
+    share_heaps(int(sys.argv[1]))
+libc = ctypes.CDLL(None)
+libc.fdopen.restype, libc.malloc_info.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p]
+libc.fflush.argtypes = [ctypes.c_void_p]
+all_started = threading.Barrier(6)
+
+def allocate():
+    libc.malloc(1000)
+    all_started.wait()
+
+threads = [threading.Thread(target=allocate) for _ in range(5)]
+for thread in threads:
+    thread.start()
+all_started.wait()
+output = libc.fdopen(1, b"w")
+libc.malloc_info(0, output)
+libc.fflush(output)
+"""
+
+
+@pytest.mark.parametrize(("most", "heaps"), [(0, 6), (1, 1), (2, 2)])
+def test_threads_share_as_few_heaps_as_they_are_told_to(most, heaps):
+    allocator = ("GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(allocator)}
+    described = subprocess.check_output([sys.executable, "-c", HEAPS, str(most)], env=environment, text=True)
+    assert described.count("<heap nr=") == heaps

@@ -12,11 +12,15 @@ import time
 import types
 
 import click
+import numpy as np
+import psutil
+import pyarrow as pa
 import pytest
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import (
     Workers,
+    _by_pool,
     _ToFile,
     child_process,
     cores,
@@ -127,6 +131,20 @@ def test_progress_counts_the_items_that_are_done():
     seen: list[int] = []
     Workers(processes=2).map(square, range(4), seconds=0, progress=seen.append)
     assert seen == [1, 2, 3, 4]
+
+
+def hold_and_free(_number: int) -> int:
+    """Returns the MiB that this process had before, then allocates 120 MiB and frees them."""
+    before = psutil.Process().memory_info().rss >> 20
+    pieces = [pa.array(np.arange(30_000)).cast(pa.string()) for _ in range(400)]
+    del pieces
+    return before
+
+
+@pytest.mark.slow
+def test_an_idle_worker_keeps_no_memory_that_its_work_has_freed():
+    first, *later = _by_pool(hold_and_free, range(3), 1, lambda done: None, lambda results: None)
+    assert max(later) < first + 60
 
 
 SCRIPT = """

@@ -11,8 +11,9 @@ import pytest
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.output_folder import check_output, one_run_at_a_time
-from ctrpipe.pipeline.config import Monitoring
+from ctrpipe.pipeline.config import Monitoring, RunConfig
 from ctrpipe.pipeline.run import inputs as run_inputs
+from ctrpipe.pipeline.run import run
 from ctrpipe.transforms.log import described_files
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -124,6 +125,17 @@ def test_the_logs_to_compare_with_are_known_by_their_contents(tmp_path, monkeypa
     assert run_inputs.find_monitored(Monitoring()) == nothing
     with pytest.raises(InputError, match="no file matches"):
         run_inputs.find_monitored(Monitoring(serving=["absent*"]))
+
+
+def test_threads_of_a_run_share_as_many_heaps_as_there_are_cores(tmp_path, monkeypatch):
+    heaps: list[int] = []
+    monkeypatch.setattr(run, "share_heaps", heaps.append)
+    monkeypatch.setattr(run, "cores", lambda: 3)
+    (tmp_path / "log.tsv").write_text("0\t1\n1\t2\n")
+    data = {"columns": ["label", "n"], "labels": {"ctr": "label"}}
+    values = {"name": "x", "data": data, "features": [{"kind": "numeric", "columns": ["n"]}], "model": {"name": "lr"}}
+    with run.working_ahead(RunConfig.model_validate(values), [str(tmp_path / "log.tsv")], tmp_path / "out"):
+        assert heaps == [3]
 
 
 AHEAD = """

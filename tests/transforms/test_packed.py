@@ -152,6 +152,28 @@ def test_few_rows_are_shuffled_as_a_whole(files, monkeypatch):
     assert counts.min() > 30  # 50 are expected, with a standard deviation of 6
 
 
+def test_a_window_is_in_the_order_of_its_permutation(files, monkeypatch):
+    monkeypatch.setattr(packed, "SHUFFLE_ROWS", 200)
+    assert numbers(PackedReader(files, 8, shuffle_seed=5)) == np.random.default_rng([5, 1]).permutation(123).tolist()
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_the_rows_of_a_window_are_in_memory_once(tmp_path, monkeypatch, seed):
+    """Arrow holds one block at a time beside the arrays of the window."""
+    monkeypatch.setattr(packed, "BLOCK_ROWS", 1000)
+    monkeypatch.setattr(packed, "SHUFFLE_ROWS", 40_000)
+    monkeypatch.setattr(packed, "READ_ROWS", 40_000)
+    write(tmp_path / "packed.parquet", rows(0, 40_000))
+    pool = pa.proxy_memory_pool(pa.default_memory_pool())
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    try:
+        window = next(PackedReader([tmp_path / "packed.parquet"], 8, seed).windows())
+    finally:
+        pa.set_memory_pool(before)
+    assert pool.max_memory() < sum(values.nbytes for values in window.values()) / 4
+
+
 @pytest.mark.parametrize("seed", [None, 3])
 @pytest.mark.parametrize(("skip", "take"), [(0, 4), (5, 3), (9, None), (13, 9), (40, 2)])
 def test_a_part_of_the_batches_is_what_the_whole_has_there(files, seed, skip, take):
@@ -172,11 +194,11 @@ def test_windows_are_read_side_by_side_and_come_in_their_order(files, monkeypatc
     alone = numbers(PackedReader(files, 50, 1))
     side_by_side, read, met = threading.Barrier(2), PackedReader._read, []
 
-    def both(reader, blocks):
+    def both(reader, *given):
         if not met:  # the first two windows wait for one another
             side_by_side.wait(timeout=5)
             met.append(True)
-        return read(reader, blocks)
+        return read(reader, *given)
 
     monkeypatch.setattr(PackedReader, "_read", both)
     assert numbers(PackedReader(files, 50, 1)) == alone

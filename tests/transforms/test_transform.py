@@ -3,6 +3,7 @@
 import collections
 import math
 import pathlib
+import weakref
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ import tensorflow_transform as tft
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
 from ctrpipe.models.base.feature_map import RESERVED_IDS
+from ctrpipe.transforms.features import transform as steps
 from ctrpipe.transforms.features.kinds.kind import MISSING, UNKNOWN
 from ctrpipe.transforms.features.packed_files import PackedReader, packed_files
 from ctrpipe.transforms.features.preprocessing import feature_map
@@ -140,6 +142,20 @@ def test_two_processes_give_what_one_gives(log, packed, tmp_path):
     for split, rows in packed[1].items():
         for name, values in rows.items():
             np.testing.assert_array_equal(found[split][name], values)
+
+
+def test_the_counts_of_the_parts_are_gone_before_the_graph_is_written(log, tmp_path, monkeypatch):
+    parts, held = [], []
+    merge = steps.analyzers.merge
+
+    def merged(summaries, threads):
+        parts.extend(map(weakref.ref, summaries))
+        return merge(summaries, threads)
+
+    monkeypatch.setattr(steps.analyzers, "merge", merged)
+    monkeypatch.setattr(steps, "write_graph", lambda *given: held.extend(part() for part in parts))
+    analyze(SPEC, payload_files(log[0] / "Split-train"), tmp_path, Workers(processes=1))
+    assert held and not any(held)
 
 
 def test_counting_that_is_not_exact_is_said_to_be_so(log, tmp_path):

@@ -341,11 +341,13 @@ class PackedReader:
                 yield functools.partial(self._read_window, index, blocks, slice(first, end))
 
     def _read_window(self, index: int, blocks: Sequence[_Block], wanted: slice) -> Rows:
-        rows = self._read(blocks)
         if self._seed is None:
-            return {name: values[wanted] for name, values in rows.items()}
+            return {name: values[wanted] for name, values in self._read(blocks).items()}
         random = np.random.default_rng([self._seed, 1 + index])
         order = random.permutation(sum(block.rows for block in blocks))
+        if not self._grouped and self._length is None:
+            return {name: values[wanted] for name, values in self._read(blocks, order).items()}
+        rows = self._read(blocks)
         if self._grouped:
             order = by_group(order, _group_numbers(rows[GROUP]))
         elif self._length is not None:
@@ -368,24 +370,36 @@ class PackedReader:
             order = np.random.default_rng(self._seed).permutation(order)
         return [[blocks[index] for index in np.sort(part)] for part in np.array_split(order, windows)]
 
-    def _read(self, blocks: Sequence[_Block]) -> Rows:
-        groups: dict[int, list[int]] = {}
-        for block in blocks:
-            groups.setdefault(block.file, []).append(block.group)
-        tables = []
-        for file, wanted in groups.items():
+    def _read(self, blocks: Sequence[_Block], order: np.ndarray | None = None) -> Rows:
+        """Returns the rows of some blocks. Memory holds them once, and one block twice.
+
+        Args:
+            blocks: The blocks, sorted by file.
+            order: For each returned row, its number among the rows of the blocks, [N]; None for their order.
+        """
+        count = sum(block.rows for block in blocks)
+        rows = {name: np.empty((count, width), DTYPES[name]) for name, width in self.widths.items()}
+        places = np.empty(count, np.int64)
+        places[slice(None) if order is None else order] = np.arange(count)
+        start = 0
+        for table in self._tables(blocks):
+            own = places[start : start + table.num_rows]
+            for name, values in rows.items():
+                values[own] = np.concatenate([_as_numpy(chunk, name) for chunk in table[name].chunks])
+            start += table.num_rows
+        return rows
+
+    def _tables(self, blocks: Sequence[_Block]) -> Iterator[pa.Table]:
+        """Yields the rows of each block."""
+        for file, of_file in itertools.groupby(blocks, lambda block: block.file):
             with (
                 _damage_as_input_error(self.files[file]),
                 pa.parquet.ParquetFile(
                     self.files[file], metadata=self._metadata[file], page_checksum_verification=True
                 ) as opened,
             ):
-                tables.append(opened.read_row_groups(wanted, list(self.widths), use_threads=False))
-        table = pa.concat_tables(tables)
-        return {
-            name: np.concatenate([_as_numpy(chunk, name) for chunk in table.column(name).chunks])
-            for name in self.widths
-        }
+                for block in of_file:
+                    yield opened.read_row_group(block.group, list(self.widths), use_threads=False)
 
 
 def bucketed(order: np.ndarray, length: np.ndarray, size: int, random: np.random.Generator) -> np.ndarray:

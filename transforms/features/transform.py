@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_json
 from ctrpipe.common.libraries import load_text_operations
+from ctrpipe.common.memory import return_freed_memory
 from ctrpipe.common.processes import Workers, cores
 from ctrpipe.common.sessions import load_session
 from ctrpipe.transforms.features import analyzers
@@ -77,8 +78,9 @@ def analyze(
     size = -(-len(files) // SUMMARIES)
     groups = [files[start : start + size] for start in range(0, len(files), size)]
     count = _Summarize(spec.model_dump_json())
-    summaries = workers.map(count, groups, payload_rows(files) * COUNT_SECONDS)
-    summary = analyzers.merge(summaries, workers.most or cores())
+    # No name holds the summaries of the parts: of a large log they take as much memory as the rest of the step.
+    summary = analyzers.merge(workers.map(count, groups, payload_rows(files) * COUNT_SECONDS), workers.most or cores())
+    return_freed_memory()
     for column, bound in summary.bounds().items():
         if bound:
             most = spec.data.max_distinct_values
