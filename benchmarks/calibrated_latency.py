@@ -10,6 +10,7 @@ median over the turns of the calibrated latency over the uncalibrated one. The b
 import contextlib
 import http.client
 import pathlib
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,7 +24,6 @@ from benchmarks.harness.result_table import Cell, result_table
 from benchmarks.harness.turns import in_turn, milliseconds, ratio
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.progress import announce
-from ctrpipe.pipeline.commands.bench import SERVE
 from ctrpipe.pipeline.config import load_config
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
 from ctrpipe.pipeline.run.run import run
@@ -147,7 +147,10 @@ def main(report: Report, config: str, by: str, rows: int, requests: int, folder:
     from ctrpipe.serving.latency.target import started  # imports TensorFlow, which `run` has loaded
 
     with contextlib.ExitStack() as stack:
-        targets = {name: stack.enter_context(started(SERVE, base)) for name, base in bases.items()}
+        targets = {
+            name: stack.enter_context(started((sys.executable, "-m", "ctrpipe", "serve"), base))
+            for name, base in bases.items()
+        }
         calls = make_calls(targets, find_version(bases[NONE]), folder / f"log-{rows}.tsv", stack)
         results = measure(calls, requests)
     worst = max(result["over"] for result in results)

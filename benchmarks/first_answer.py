@@ -59,6 +59,7 @@ MOST_WORDS = 300  # columns of LightGBM for the elements of a list
 CALIBRATED = (0.95, 1.05)
 OURS, LINEAR, TREES = "ctrpipe", "scikit-learn LR", "LightGBM"
 INTERVAL = 0.95
+_ZONE = r"(?<=:\d\d)(Z|[+-]\d\d:?\d\d)$"  # behind a time, such as 18:30:05+02:00
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,8 +89,8 @@ def answer(
     if not np.array_equal(labels, splits["test"].labels.astype(labels.dtype)):
         raise RuntimeError(f"{name}: the test rows of the run are not those of the other sides")
     sides = {OURS: ours, LINEAR: _linear(splits), TREES: _trees(splits)}
-    found = {side: _measured(labels, probabilities) for side, probabilities in sides.items()}
-    best = max((LINEAR, TREES), key=lambda side: found[side]["auc"])
+    measures = {side: _measured(labels, probabilities) for side, probabilities in sides.items()}
+    best = max((LINEAR, TREES), key=lambda side: measures[side]["auc"])
     estimates = [auc_estimate(labels, sides[side], np.ones(len(labels))) for side in (best, OURS)]
     assert estimates[0] and estimates[1]
     compared = difference([estimates[0]], [estimates[1]])
@@ -97,7 +98,7 @@ def answer(
         "model": values["model"]["name"],
         "rows": {split: len(rows.labels) for split, rows in splits.items()},
         "clicks": int(labels.sum()),
-        "sides": found,
+        "sides": measures,
         "best": best,
         "ahead": compared.interval,
         "seconds": seconds,
@@ -183,7 +184,7 @@ def _rows(
     for column, kind in kinds.items():
         if kind["kind"] == "time" and column not in lists:
             moments = _moments(texts[column])
-            numbers |= {f"{column} hour": moments.dt.hour, f"{column} weekday": moments.dt.dayofweek}
+            numbers |= {f"{column} hour": moments.dt.hour, f"{column} weekday": moments.dt.day_of_week}
     others = [column for column, kind in kinds.items() if column not in (*numeric, *lists) and kind["kind"] != "time"]
     return RawRows(
         pd.DataFrame(numbers, index=frame.index),
@@ -199,7 +200,8 @@ def _moments(texts: pd.Series) -> pd.Series:
         return pd.to_datetime(epochs, unit="s" if epochs.max() < 1e11 else "ms")
     if epochs.notna().all():
         return pd.to_datetime(texts, format="%y%m%d%H", errors="coerce")
-    return pd.to_datetime(texts, errors="coerce", format="mixed")
+    as_written = texts.str.replace(_ZONE, "", regex=True)  # the hour of its place
+    return pd.to_datetime(as_written, errors="coerce", format="mixed")
 
 
 # The other sides -----------------------------------------------------------------------------------------------------
@@ -220,7 +222,7 @@ def _words(splits: Mapping[str, RawRows], most: int | None) -> dict[str, scipy.s
         counter.fit(splits["train"].lists[column])
         for split, rows in splits.items():
             parts[split].append(counter.transform(rows.lists[column]))
-    return {split: scipy.sparse.hstack(found).tocsr() for split, found in parts.items()}
+    return {split: scipy.sparse.hstack(matrices).tocsr() for split, matrices in parts.items()}
 
 
 def _linear(splits: Mapping[str, RawRows]) -> np.ndarray:
@@ -301,13 +303,13 @@ def _measured(labels: np.ndarray, probabilities: np.ndarray) -> dict[str, Any]:
 def bars(answers: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns the bars of each log: the AUC beside the better of the others, and the calibration."""
     lines = []
-    for name, found in answers.items():
-        ours, best = found["sides"][OURS], found["sides"][found["best"]]
+    for name, result in answers.items():
+        ours, best = result["sides"][OURS], result["sides"][result["best"]]
         lines.append(
             {
-                "bar": f"{name}: AUC ahead of {found['best']}",
+                "bar": f"{name}: AUC ahead of {result['best']}",
                 "value": ours["auc"] - best["auc"],
-                "met": ours["auc"] >= best["auc"] or found["ahead"][1] >= 0,
+                "met": ours["auc"] >= best["auc"] or result["ahead"][1] >= 0,
             }
         )
         low, high = ours["calibration_interval"]
@@ -328,7 +330,7 @@ def table(report: Mapping[str, Any]) -> Table:
         "calibration": f"{{sides[{OURS}][calibration]:.3f}}",
         "95%": f"{{sides[{OURS}][calibration_interval][0]:.3f}} .. {{sides[{OURS}][calibration_interval][1]:.3f}}",
     }
-    return result_table("", columns, [{"log": name, **found} for name, found in report["logs"].items()])
+    return result_table("", columns, [{"log": name, **result} for name, result in report["logs"].items()])
 
 
 @Benchmark("benchmarks.first_answer", table)
@@ -356,7 +358,7 @@ def main(report: Report, logs: dict[str, str], labels: dict[str, str], written: 
             write_json(kept, answer(name, path, folder, labels.get(name), known))
         report["logs"][name] = json.loads(kept.read_text())
         report.write()
-        aucs = ", ".join(f"{side} {found['auc']:.4f}" for side, found in report["logs"][name]["sides"].items())
+        aucs = ", ".join(f"{side} {result['auc']:.4f}" for side, result in report["logs"][name]["sides"].items())
         announce(f"{name}: AUC {aucs}")
     report["bars"] = bars(report["logs"])
     for line in report["bars"]:

@@ -182,28 +182,28 @@ def read_results(output: pathlib.Path) -> dict[str, Any]:
     if not output.exists():
         return {"parts": {}}
     try:
-        found: dict[str, Any] = json.loads(output.read_text())
-        if found["benchmark"] != "gpu":
-            raise ValueError(f"it is one of benchmarks.{found['benchmark']}")
-        found["parts"], found["device"], found["small"], found["gpus"]  # noqa: B018  # raises if the keys are missing
+        report: dict[str, Any] = json.loads(output.read_text())
+        if report["benchmark"] != "gpu":
+            raise ValueError(f"it is one of benchmarks.{report['benchmark']}")
+        report["parts"], report["device"], report["small"], report["gpus"]  # noqa: B018  # raises without a key
     except (OSError, LookupError, TypeError, ValueError) as error:
         raise InputError(f"--output {output}: no results of this command ({one_line(error, 100)})") from error
-    return found
+    return report
 
 
-def begin(output: pathlib.Path, device: str, small: bool, found: list[dict[str, Any]]) -> dict[str, Any]:
+def begin(output: pathlib.Path, device: str, small: bool, present: list[dict[str, Any]]) -> dict[str, Any]:
     """Returns the report to continue.
 
     Raises:
         InputError: Its results are of another device or other sizes.
     """
     report = read_results(output)
-    names = [gpu["name"] for gpu in found]
+    names = [gpu["name"] for gpu in present]
     if report["parts"]:
         before = (report["device"], report["small"], [gpu["name"] for gpu in report["gpus"]])
         if before != (device, small, names):
             raise InputError(f"--output {output}: its results are of another device or other sizes; give another file")
-    about = {"machine": machine(), "date": time.strftime("%Y-%m-%d"), "gpus": found}
+    about = {"machine": machine(), "date": time.strftime("%Y-%m-%d"), "gpus": present}
     return {"benchmark": "gpu", "device": device, "small": small, **about, "parts": report["parts"]}
 
 
@@ -251,10 +251,10 @@ def main(
     if render:
         click.echo(section(read_results(output) if output.exists() else None), nl=False)
         return
-    found = gpus() if device == "gpu" else []
-    if device == "gpu" and not found:
+    present = gpus() if device == "gpu" else []
+    if device == "gpu" and not present:
         raise InputError("no GPU is visible; give --device cpu --small to try the command without one")
-    report = begin(output, device, small, found)
+    report = begin(output, device, small, present)
     if kept and (small or device == "cpu"):
         raise InputError("--keep: only full sizes on a GPU are kept; leave it out with --device cpu and --small")
     report |= {"backends": see_backends(device), "peers": see_peers(device)}
@@ -264,7 +264,7 @@ def main(
     )
     if not usable.backends:
         raise InputError("; ".join(seen["reason"] for seen in report["backends"].values()))
-    every = parts(SMALL if small else FULL, device, len(found) or 2, usable)
+    every = parts(SMALL if small else FULL, device, len(present) or 2, usable)
     wanted = [part for part in every if part.name in only or not only]
     folder = output.with_suffix("")
 

@@ -164,7 +164,7 @@ def verdicts(results: Sequence[Difference]) -> list[str]:
     """Returns for each server but the first whether it could replace the first: by its requests of the fewest rows."""
     fewest = min(one.rows for one in results)
     first, *others = [one for one in results if one.rows == fewest]
-    found = []
+    lines = []
     for one in others:
         if one.low_ms > MOST_MS:
             word = f"costs more than {MOST_MS} ms: {first.side} stays"
@@ -172,8 +172,8 @@ def verdicts(results: Sequence[Difference]) -> list[str]:
             word = f"costs at most {MOST_MS} ms: it can replace {first.side}"
         else:
             word = f"not decided at {MOST_MS} ms: repeat it on a quiet machine, or with more --repeats"
-        found.append(f"{one.side}, {fewest} rows: {one.low_ms:+.4f} to {one.high_ms:+.4f} ms, {word}")
-    return found
+        lines.append(f"{one.side}, {fewest} rows: {one.low_ms:+.4f} to {one.high_ms:+.4f} ms, {word}")
+    return lines
 
 
 def measure_servers(

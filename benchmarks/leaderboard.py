@@ -79,9 +79,9 @@ class Trainings:
                 self.failed[contender.name] = last
                 announce(f"{contender.name}, seed {seed}: not trained: {last}")
                 return None
-        found: dict[str, Any] = json.loads(result.read_text())
-        self._check(contender.name, found)
-        return found
+        trained: dict[str, Any] = json.loads(result.read_text())
+        self._check(contender.name, trained)
+        return trained
 
     def tuned(self, contender: Contender, trials: int) -> Contender:
         """Returns the model with the settings that a search of so many trials finds on the validation rows.
@@ -97,10 +97,10 @@ class Trainings:
             raise InputError(f"{contender.name}: the search for its settings ended: {last}")
         return Contender(contender.name, output / "best.yaml", contender.settings)
 
-    def _check(self, name: str, found: Mapping[str, Any]) -> None:
+    def _check(self, name: str, result: Mapping[str, Any]) -> None:
         if not self.checks:
             return
-        counts = {**found["rows"], "test clicks": round(found["test"]["examples"] * _base_rate(found))}
+        counts = {**result["rows"], "test clicks": round(result["test"]["examples"] * _base_rate(result))}
         wanted: dict[str, int | None] = {**self.chosen.rows, "test clicks": self.chosen.test_clicks}
         for part, count in wanted.items():
             if count is not None and counts[part] != count:
@@ -111,9 +111,9 @@ class Trainings:
                 )
 
 
-def _base_rate(found: Mapping[str, Any]) -> float:
+def _base_rate(result: Mapping[str, Any]) -> float:
     """Returns the share of clicks of the test rows."""
-    return float(next(iter(read_scored(pathlib.Path(found["predictions"])).labels.values())).mean())
+    return float(next(iter(read_scored(pathlib.Path(result["predictions"])).labels.values())).mean())
 
 
 def _run(*arguments: str) -> str | None:
@@ -134,9 +134,9 @@ def rounds(trainings: Trainings, models: Sequence[Contender], seeds: int, report
     runs: dict[str, list[dict[str, Any]]] = {one.name: [] for one in models}
     for seed in range(1, seeds + 1):
         for one in models:
-            if one.name not in trainings.failed and (found := trainings.get(one, seed)) is not None:
-                runs[one.name].append(found)
-                auc, loss = found["test"]["auc"], found["test"]["log_loss"]
+            if one.name not in trainings.failed and (result := trainings.get(one, seed)) is not None:
+                runs[one.name].append(result)
+                auc, loss = result["test"]["auc"], result["test"]["log_loss"]
                 announce(f"{one.name}, seed {seed} of {seeds}: test AUC {auc:.4f}, log loss {loss:.4f}")
         trained = [Trained(name, of) for name, of in runs.items() if of and name not in trainings.failed]
         if not trained:

@@ -139,16 +139,16 @@ def measured_once(
         shutil.rmtree(work, ignore_errors=True)  # a run that goes on from an interrupted one would take less time
         work.mkdir(parents=True)
         if side in ("ctrpipe", "drafted"):
-            found = _ctrpipe(log, model, seed, work, side == "drafted")
+            outcome = _ctrpipe(log, model, seed, work, side == "drafted")
         elif side == "lightgbm":
-            found = _lightgbm(log, seed, work)
+            outcome = _lightgbm(log, seed, work)
         else:
-            found = _fuxictr(log, rows, model, seed, work)
-        if len(found.probabilities) != len(labels):
-            raise InputError(f"{side}: {len(found.probabilities):,} test rows, not {len(labels):,}; give --rows anew")
-        numbers = {"auc": metrics.auc(labels, found.probabilities)}
-        numbers |= {"log_loss": metrics.log_loss(labels, found.probabilities), **dataclasses.asdict(found.usage)}
-        write_json(kept, {**numbers, "parts": found.parts})
+            outcome = _fuxictr(log, rows, model, seed, work)
+        if len(outcome.probabilities) != len(labels):
+            raise InputError(f"{side}: {len(outcome.probabilities):,} test rows, not {len(labels):,}; give --rows anew")
+        numbers = {"auc": metrics.auc(labels, outcome.probabilities)}
+        numbers |= {"log_loss": metrics.log_loss(labels, outcome.probabilities), **dataclasses.asdict(outcome.usage)}
+        write_json(kept, {**numbers, "parts": outcome.parts})
     values: dict[str, Any] = json.loads(kept.read_text())
     return values
 

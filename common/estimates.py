@@ -1,6 +1,6 @@
 """Metrics on the test rows with their sampling errors, as the contribution of each row.
 
-A label of NaN is unknown: its row is left out, so that estimates on the same labels are of the same rows.
+A label of NaN is unknown, and its row is left out. Estimates on the same labels therefore use the same rows.
 
 References:
     DeLong, DeLong and Clarke-Pearson, "Comparing the areas under two or more correlated receiver operating
@@ -82,10 +82,10 @@ def gauc_estimate(
     """
     own = groups != NO_GROUP
     of_rows = None if weights is None else weights[own]
-    found = group_aucs(groups[own], labels[own], probabilities[own], of_rows, by)
-    if found.value is None or len(found.aucs) < 2:
+    grouped = group_aucs(groups[own], labels[own], probabilities[own], of_rows, by)
+    if grouped.value is None or len(grouped.aucs) < 2:
         return None
-    return Estimate(found.value, found.components)
+    return Estimate(grouped.value, grouped.components)
 
 
 def _shares(weights: np.ndarray) -> np.ndarray:

@@ -61,15 +61,15 @@ def source_hash(*modules: str) -> str:
     Raises:
         ImportError: one of the modules cannot be found.
     """
-    waiting, found = list(modules), set[str]()
+    waiting, reached = list(modules), set[str]()
     digest = hashlib.sha256()
     while waiting:
         name = waiting.pop()
-        if name in found:
+        if name in reached:
             continue
-        found.add(name)
+        reached.add(name)
         waiting += _beside(name)
-    for name in sorted(found):
+    for name in sorted(reached):
         digest.update(name.encode() + _bytes(name))
     return digest.hexdigest()[:16]
 

@@ -40,8 +40,8 @@ _SHIPPED = {
 @functools.cache
 def names(kind: str) -> dict[str, str]:
     """Returns the hooks of a kind by name, each as `module:attribute`, without importing their modules."""
-    found = {point.name: point.value for point in importlib.metadata.entry_points(group=f"ctrpipe.{kind}")}
-    return found | _SHIPPED.get(kind, {})
+    installed = {point.name: point.value for point in importlib.metadata.entry_points(group=f"ctrpipe.{kind}")}
+    return installed | _SHIPPED.get(kind, {})
 
 
 def check(kind: str, name: str) -> None:

@@ -281,7 +281,7 @@ def python_command(code: str, *arguments: str) -> list[str]:
 
 
 def start_command(command: Sequence[str], **options: Any) -> "subprocess.Popen[Any]":
-    """Starts a program in a new session, out of reach of Ctrl-C in the terminal. `options` are those of Popen."""
+    """Starts a program in a new session, out of reach of Ctrl-C in the terminal. `options` are passed to Popen."""
     return subprocess.Popen(command, start_new_session=True, **options)
 
 
@@ -487,7 +487,7 @@ def _by_beam(
 
 
 def _require_job_server(endpoint: str | None) -> None:
-    """Raises InputError if nothing listens at Beam's `--job_endpoint`, for which Beam would wait for minutes."""
+    """Raises InputError if nothing listens at Beam's `--job_endpoint`. Beam itself would wait for minutes."""
     host, _, port = (endpoint or "").rpartition(":")
     if not host or not port.isdecimal():
         return

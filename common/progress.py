@@ -99,7 +99,7 @@ def announce(text: str, share: float | None = None, steps: tuple[int, int] | Non
 
 def share_of(text: str) -> float | None:
     """Returns the share in a text such as "3 of 40 parts transformed"; None without such numbers."""
-    done, of = (int(number.replace(",", "")) for number in found.groups()) if (found := _COUNT.search(text)) else (0, 0)
+    done, of = (int(number.replace(",", "")) for number in match.groups()) if (match := _COUNT.search(text)) else (0, 0)
     return done / of if of else None
 
 

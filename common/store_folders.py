@@ -92,8 +92,8 @@ def upload(
         StoreError: the store refuses a request, or does not answer.
     """
     instead = instead or {}
-    found = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    chosen = sorted(name for name in (names if names is not None else found) if name != MANIFEST)
+    present = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    chosen = sorted(name for name in (names if names is not None else present) if name != MANIFEST)
     there = {each.removeprefix(f"{url.rstrip('/')}/"): size for each, size in stores.objects_below(url)}
     files = {
         name: _measured(io.BytesIO(instead[name]) if name in instead else (folder / name).open("rb")) for name in chosen

@@ -456,13 +456,13 @@ def _of_package(fs: Any, scheme: str, bucket: str) -> Any:
     """
     store = hooks.load("stores", scheme)
     with hooks.failures("stores", scheme):
-        found = store(bucket)
-    if not isinstance(found, fs.FileSystem):
+        filesystem = store(bucket)
+    if not isinstance(filesystem, fs.FileSystem):
         raise InputError(
-            f"the store {scheme} returned {type(found).__name__}, not a file system; return one of pyarrow.fs, such as "
-            "PyFileSystem(FSSpecHandler(...))"
+            f"the store {scheme} returned {type(filesystem).__name__}, not a file system; return one of "
+            "pyarrow.fs, such as PyFileSystem(FSSpecHandler(...))"
         )
-    return found
+    return filesystem
 
 
 def _s3(fs: Any, bucket: str, endpoint: str, region: str) -> Any:
@@ -618,7 +618,7 @@ class _Hadoop:
 
     @staticmethod
     def explained(error: Exception) -> Exception:
-        """Returns an error of a request of this thread, with Java's reason, of which pyarrow gives a number alone."""
+        """Returns an error of this thread's request with Java's reason. pyarrow gives only a number."""
         if isinstance(error, FileNotFoundError) or not re.search(r"\[errno \d+\]|failed$", str(error)):
             return error
         native = os.path.join(os.environ.get("HADOOP_HOME", ""), "lib", "native")
@@ -637,8 +637,8 @@ def _check_jars(host: str, class_path: str) -> None:
     jars = [jar for path in named for jar in (glob.glob(f"{path}.jar") if path.endswith("*") else [path])]
     jars = sorted(filter(os.path.isfile, jars), key=lambda jar: "hadoop-c" not in os.path.basename(jar))
     for jar in jars:
-        with contextlib.suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(jar) as found:
-            if "org/apache/hadoop/conf/Configuration.class" in found.NameToInfo:
+        with contextlib.suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(jar) as archive:
+            if "org/apache/hadoop/conf/Configuration.class" in archive.NameToInfo:
                 return
     raise StoreError(f"hdfs://{host}: CLASSPATH names no jar of Hadoop's client; set it by `hadoop classpath --glob`")
 
@@ -779,8 +779,8 @@ def state_of(url: str) -> tuple[int, str]:
         FileNotFoundError: there is no such object.
         StoreError: the store refuses the request, or does not answer.
     """
-    found = _opened(url)
-    return found.size, found.tag
+    opened = _opened(url)
+    return opened.size, opened.tag
 
 
 def open_read(url: str, start: int | None = None, stop: int | None = None) -> IO[bytes]:
@@ -822,11 +822,11 @@ def read_small(url: str, most: int) -> tuple[Seen, bytes | None]:
     place = _place(url)
     if place.scheme == "gs" and (whole := _asked(url, lambda: _streamed(place, most))):
         return whole
-    found = _opened(url)
-    seen = Seen(found.size, found.tag)
-    if found.size > most:
+    opened = _opened(url)
+    seen = Seen(opened.size, opened.tag)
+    if opened.size > most:
         return seen, None
-    with ObjectFile(url, found) as file:
+    with ObjectFile(url, opened) as file:
         return seen, file.read()
 
 
@@ -1020,11 +1020,11 @@ def objects_below(url: str, recursive: bool = True) -> Iterator[tuple[str, int |
     beginning = len(place.path.rstrip("/")) + 1
     folders = set()
     try:
-        found = _asked(url, lambda: _filesystem(place).get_file_info(selector), is_short=False)
+        infos = _asked(url, lambda: _filesystem(place).get_file_info(selector), is_short=False)
     except FileNotFoundError:
         check_bucket(url)
         return
-    for info in found:
+    for info in infos:
         name, is_file = info.path[beginning:], info.type.name == "File"
         if place.scheme == "hdfs" and is_file and name.endswith(_PART):
             continue
@@ -1062,27 +1062,27 @@ def listed(pattern: str) -> list[tuple[str, bool]]:
     Raises:
         StoreError: there is no such bucket, or the store refuses the request.
     """
-    found = [(pattern.split("://")[0] + "://" + pattern.split("://")[1].partition("/")[0], False)]
+    reached = [(pattern.split("://")[0] + "://" + pattern.split("://")[1].partition("/")[0], False)]
     names = [name for name in _place(pattern).key.split("/") if name]
     for index, name in enumerate(names):
         is_last = index + 1 == len(names)
         if name == "**":
             rest = names[index:]
-            below = [u for root, _ in found for u, _ in objects_below(root) if _matches(u[len(root) + 1 :], rest)]
+            below = [u for root, _ in reached for u, _ in objects_below(root) if _matches(u[len(root) + 1 :], rest)]
             return [(url, True) for url in sorted(dict.fromkeys(below), key=by_number)]
         if not _MAGIC.search(name):
-            found = [(join(url, name), False) for url, _ in found]
+            reached = [(join(url, name), False) for url, _ in reached]
             if is_last:
-                kinds = [(url, is_file(url)) for url, _ in found]
-                found = [(url, is_object) for url, is_object in kinds if is_object or is_folder(url)]
+                kinds = [(url, is_file(url)) for url, _ in reached]
+                reached = [(url, is_object) for url, is_object in kinds if is_object or is_folder(url)]
             continue
-        found = [
+        reached = [
             (url, size is not None)
-            for root, _ in found
+            for root, _ in reached
             for url, size in objects_below(root, recursive=False)
             if (is_last or size is None) and _matches(name_of(url), [name])
         ]
-    return sorted(found, key=lambda each: by_number(each[0]))
+    return sorted(reached, key=lambda each: by_number(each[0]))
 
 
 def files_below(url: str, pattern: str = "**/*") -> list[str]:
@@ -1091,12 +1091,12 @@ def files_below(url: str, pattern: str = "**/*") -> list[str]:
     Omits objects with a name or a folder below the URL that begins with "." or "_".
     """
     root = url.rstrip("/")
-    found = [
+    urls = [
         each
         for each, _ in objects_below(root)
         if not is_hidden((below := each[len(root) + 1 :]).split("/")) and _matches(below, pattern.split("/"))
     ]
-    return sorted(found, key=by_number)
+    return sorted(urls, key=by_number)
 
 
 def is_hidden(parts: Sequence[str]) -> bool:
@@ -1227,9 +1227,9 @@ def times_below(url: str) -> Iterator[tuple[str, float]]:
     place = _place(url)
     selector = _library().FileSelector(place.path)
     try:
-        found = _asked(url, lambda: _filesystem(place).get_file_info(selector), is_short=False)
+        infos = _asked(url, lambda: _filesystem(place).get_file_info(selector), is_short=False)
     except FileNotFoundError:
         return
-    for info in found:
+    for info in infos:
         if info.type.name == "File":
             yield join(url, info.base_name), (info.mtime_ns or 0) / 1e9

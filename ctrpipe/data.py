@@ -169,8 +169,8 @@ def write_frame(frame: Any, folder: pathlib.Path) -> pathlib.Path:
 def as_given(text: str) -> str:
     """Replaces the name of a stored table's file in a message by "the DataFrame", because the user never named it."""
 
-    def named(found: re.Match[str]) -> str:
-        day, row = found.groups()
+    def named(match: re.Match[str]) -> str:
+        day, row = match.groups()
         return f"the DataFrame{f' of {day}' if day else ''}{f', row {row} (from 1)' if row else ''}"
 
     return _SAVED.sub(named, text)

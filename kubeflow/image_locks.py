@@ -65,7 +65,7 @@ def asked_for(*extras: str) -> tuple[str, ...]:
 
 
 def image_lock(image: str, lock: str) -> str:
-    """Returns the lock of the image `pipeline`, or that of `serving` without tensorflow-cpu."""
+    """Returns the lock of an image, `pipeline` or `serving`. The lock of `serving` leaves out tensorflow-cpu."""
     known = blocks(lock)
     if image == "pipeline":
         names = closure(known, (*asked_for(*PIPELINE), *BUILD))

@@ -7,6 +7,7 @@ inside the functions, with a comment that gives the time they take.
 
 import importlib
 import os
+import select
 import sys
 from typing import Any
 
@@ -23,7 +24,7 @@ from ctrpipe.common.exit_codes import INTERRUPTED, MISTAKE, NO_READER
 from ctrpipe.common.extras import BASE, COMMANDS, RESUMED, require
 from ctrpipe.common.interrupt import interrupts_delivered
 from ctrpipe.common.lines import say
-from ctrpipe.common.near import did_you_mean
+from ctrpipe.common.near import nearest_name
 from ctrpipe.common.printable import printable
 from ctrpipe.pipeline.commands.options import repeat_for_files
 
@@ -67,9 +68,8 @@ class CommandGroup(click.Group):
                 f"the command {arguments[0]} has another name now; write `ctrpipe {now}`, with the same options"
             )
         if self.get_command(context, arguments[0]) is None and not arguments[0].startswith("-"):
-            meant = USUAL.get(arguments[0])
-            near = f"; did you mean {meant}?" if meant else did_you_mean(arguments[0], self.list_commands(context))
-            near = near or "; `ctrpipe --help` lists them"
+            meant = nearest_name(arguments[0], [*self.list_commands(context), *USUAL])
+            near = f"; did you mean {USUAL.get(meant, meant)}?" if meant else "; `ctrpipe --help` lists them"
             raise click.UsageError(f"No such command '{arguments[0]}'{near}", context)
         name, command, rest = super().resolve_command(context, arguments)
         # Help and shell completion work without the packages of the extra.
@@ -114,12 +114,12 @@ def _report(error: BaseException) -> int:
 
 def _is_read() -> bool:
     """Returns whether stdout has a reader. If not, redirects it to /dev/null, because Python flushes it at exit."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return False
-    return True
+    readers = select.poll()  # a flush says nothing where PYTHONUNBUFFERED is set, as in container images
+    readers.register(sys.stdout, select.POLLOUT)
+    if not any(event & select.POLLERR for _, event in readers.poll(0)):
+        return True
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return False
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})

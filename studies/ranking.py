@@ -162,7 +162,7 @@ class Source:
     others: Others | None = None
 
 
-def found(source: pathlib.Path, folder: pathlib.Path) -> Source:
+def find_source(source: pathlib.Path, folder: pathlib.Path) -> Source:
     """Returns the data set of a file or a folder; converted event logs are written to `folder`.
 
     Raises:
@@ -464,7 +464,7 @@ def main(
     """
     folder.mkdir(parents=True, exist_ok=True)
     load_tensorflow()
-    dataset = found(source, folder)
+    dataset = find_source(source, folder)
     given = (*settings, "events.test_negatives=0") if dataset.others else settings
     configs = {name: _config(name, given) for name in MODELS}
     first = configs["fism"]

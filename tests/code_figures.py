@@ -7,16 +7,17 @@ figures are counted in the syntax trees of the product, without tests, benchmark
 import argparse
 import ast
 import collections
+import functools
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from ctrpipe.common.packages import code_files
+from ctrpipe.common.packages import code_files, module_name
 from tests.test_architecture import ROOT, floors, imports, modules, room
 
-KINDS = frozenset(("Numeric", "Categorical", "Multivalent", "ItemSequence", "Time", "Text"))
-# Folders whose classes of such names are not kinds of features.
-NO_KINDS = ("transforms/generate", "models")
+KINDS = frozenset(("Numeric", "Categorical", "Multivalent", "ItemSequence", "Time", "Text", "Vector"))
+# Folders in which such names are not kinds of features: a generator's columns, layers, a text on the terminal.
+NO_KINDS = ("common", "transforms/generate", "models")
 _REASON = re.compile(r"# [Ll]azy(: |, see )")
 
 
@@ -44,6 +45,7 @@ def figures() -> dict[str, int]:
         counts["Any"] += sum(isinstance(node, ast.Name) and node.id == "Any" for node in ast.walk(tree))
         counts["lazy imports"] += sum(1 for _ in lazy_imports(tree))
         counts["lazy imports without a reason"] += len(without_reason(text))
+        counts["lazy imports of loaded modules"] += sum(1 for _ in needless_imports(module_name(ROOT, file)))
         counts["module globals re-bound"] += sum(isinstance(node, ast.Global) for node in ast.walk(tree))
         if not str(place).startswith(NO_KINDS):
             counts["isinstance checks of kinds"] += sum(1 for _ in checks_of_kinds(tree))
@@ -76,6 +78,67 @@ def without_reason(text: str) -> list[int]:
                     if not any(_REASON.search(line) for line in (*above, *lines[first:last])):
                         unexplained.append(first + 1)
     return unexplained
+
+
+def needless_imports(module: str) -> Iterator[ast.stmt]:
+    """Yields the lazy imports that save no time, because importing their own file loads all that they name."""
+    before = _loaded(module)
+    yield from (each for each in lazy_imports(_tree(module)) if before.issuperset(_named(each)))
+
+
+@functools.cache
+def _tree(module: str) -> ast.Module:
+    return ast.parse((ROOT / modules()[module]).read_text())
+
+
+@functools.cache
+def _loaded(module: str) -> frozenset[str]:
+    """Returns the modules that are loaded with one of the project's, and the packages that they are in."""
+    found, left = set[str](), [module]
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            left += [name.rpartition(".")[0]] if "." in name else []
+            if name in modules():
+                left += _own_imports(name)
+    return frozenset(found)
+
+
+@functools.cache
+def _own_imports(module: str) -> list[str]:
+    """Returns what a module of the project imports when it is imported."""
+    return [other for each in _run_at_import(_tree(module).body) for other in _named(each)]
+
+
+def _run_at_import(nodes: Iterable[ast.AST]) -> Iterator[ast.stmt]:
+    """Yields the import statements outside functions and outside `if TYPE_CHECKING`."""
+    for node in nodes:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            yield from _run_at_import(node.orelse)
+        elif isinstance(node, ast.stmt | ast.ExceptHandler) and not isinstance(
+            node, ast.FunctionDef | ast.AsyncFunctionDef
+        ):
+            yield from _run_at_import(ast.iter_child_nodes(node))
+
+
+def _named(statement: ast.stmt) -> list[str]:
+    """Returns the modules that an import statement names."""
+    if isinstance(statement, ast.Import):
+        return [alias.name for alias in statement.names]
+    if not isinstance(statement, ast.ImportFrom) or not statement.module:
+        return []
+    source = statement.module
+    wholes = [f"{source}.{alias.name}" for alias in statement.names]
+    return [whole if whole in modules() or _looks_up_names(source) else source for whole in wholes]
+
+
+def _looks_up_names(module: str) -> bool:
+    """Returns whether a package of the project loads a module when one of its names is asked for."""
+    own = _tree(module).body if module in modules() else ()
+    return any(isinstance(node, ast.FunctionDef) and node.name == "__getattr__" for node in own)
 
 
 def checks_of_kinds(tree: ast.Module) -> Iterator[ast.Call]:

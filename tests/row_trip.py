@@ -1,4 +1,6 @@
-"""Prints the files that a log goes through in `ctrpipe run` and in `ctrpipe score`: `python -m tests.row_trip`.
+"""Prints the files that rows go through in `ctrpipe run`, `ctrpipe score` and a served request.
+
+`python -m tests.row_trip` starts all three on a small log.
 
 The files are in the order in which their code is first called, with the floor of their room (see
 docs/explanation/architecture.md). A climb is a file on a higher floor than the one before it: a reader who follows the
@@ -7,12 +9,14 @@ row goes back up. Code that runs at import is left out, and so is what another p
 
 import argparse
 import contextlib
+import json
 import os
 import pathlib
 import sys
 import tempfile
 import threading
 import types
+import urllib.request
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -83,7 +87,7 @@ def climbs(levels: Sequence[int]) -> int:
 
 
 def trips(folder: pathlib.Path) -> dict[str, list[str]]:
-    """Runs both commands on a small log and returns the files of each."""
+    """Runs the commands on a small log, sends a request, and returns the files of each."""
     rows = [f"{number % 2},{DEVICES[number % 3]},q{number % 7},ad{number % 5}" for number in range(400)]
     log, one_row = folder / "log.csv", folder / "row.csv"
     log.write_text("click,device,query,ad\n" + "\n".join(rows) + "\n")
@@ -103,6 +107,7 @@ def trips(folder: pathlib.Path) -> dict[str, list[str]]:
             *("score", "--model", str(output / "models" / "ctr"), "--input", str(one_row)),
             *("--output", str(folder / "scores"), "--workers", "1"),
         ),
+        "serve": _files_of_a_request(output, {"device": "phone", "query": "q1", "ad": "ad1"}),
     }
 
 
@@ -115,6 +120,19 @@ def _files(*arguments: str) -> list[str]:
     if result.exit_code:
         raise SystemExit(f"ctrpipe {' '.join(arguments)}: {result.output}")
     return list(trip.files)
+
+
+def _files_of_a_request(model: pathlib.Path, row: dict[str, str]) -> list[str]:
+    """Returns the files of a REST request to a server in this process. Its start and its end are left out."""
+    import ctrpipe
+
+    trip = Trip()
+    with trip.recorded(), ctrpipe.serve(model) as server:
+        trip.files.clear()
+        body = json.dumps({"signature_name": "serving_raw", "instances": [row]}).encode()
+        with urllib.request.urlopen(f"{server.url}:predict", body) as answer:
+            assert json.load(answer)["predictions"]
+        return list(trip.files)
 
 
 def print_trips() -> None:

@@ -2,12 +2,14 @@
 
 import ast
 
+import pytest
+
 import tests.code_figures as figures
 from ctrpipe.common.packages import code_files
 from ctrpipe.common.printable import printable
 from ctrpipe.common.significance import holm
 from tests import row_trip
-from tests.test_architecture import ROOT
+from tests.test_architecture import ROOT, modules
 
 
 def test_kinds_and_lazy_imports_are_counted_in_any_nesting():
@@ -58,6 +60,14 @@ def f():
         import e
 """
     assert figures.without_reason(text) == [10, 12]
+
+
+@pytest.mark.slow
+def test_no_lazy_import_names_what_its_own_file_loads():
+    module = "ctrpipe.transforms.features.transform"
+    assert any(figures.lazy_imports(ast.parse((ROOT / modules()[module]).read_text())))
+    needless = {name: [each.lineno for each in figures.needless_imports(name)] for name in modules()}
+    assert {name: lines for name, lines in needless.items() if lines} == {}
 
 
 def test_every_lazy_import_of_the_product_has_its_reason():

@@ -1,4 +1,4 @@
-"""The changes that tests should notice, and the tests that are asked."""
+"""The changes that tests should notice, and the choice of the tests to run."""
 
 import subprocess
 

@@ -122,7 +122,7 @@ def _serve(listener: socket.socket, alive: int) -> NoReturn:
 
 
 def _answer(connection: socket.socket) -> NoReturn:
-    """Does what is asked in one more fork and tells its exit code, or kills it where whoever asked has ended."""
+    """Runs the request in one more fork and reports its exit code, or kills the fork if the client has ended."""
     header, streams, _, _ = socket.recv_fds(connection, 8, 3)
     with connection.makefile("rb") as file:
         asked = json.loads(file.read(int.from_bytes(header, "big")))

@@ -16,8 +16,8 @@ LEFT_OUT = re.compile(r"(^|/)tests?/|_test\.py$|/test_[^/]*\.py$|^google/cloud/a
 
 def files(folder: pathlib.Path) -> list[tuple[pathlib.Path, int]]:
     """Returns the files to compile with their sizes in bytes, largest first."""
-    found = [path for path in folder.rglob("*.py") if not LEFT_OUT.search(path.relative_to(folder).as_posix())]
-    return sorted(((path, path.stat().st_size) for path in found), key=lambda file: -file[1])
+    paths = [path for path in folder.rglob("*.py") if not LEFT_OUT.search(path.relative_to(folder).as_posix())]
+    return sorted(((path, path.stat().st_size) for path in paths), key=lambda file: -file[1])
 
 
 def compile_one(file: tuple[pathlib.Path, int]) -> int:

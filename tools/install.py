@@ -218,17 +218,17 @@ def _terminal() -> tuple[int, int]:
 
 def block(lock: str, package: str) -> str:
     """Returns the lines of a package in a lock."""
-    found = re.search(rf"^{re.escape(package)}==.*\n(?: .*\n)*", lock, re.M)
-    if not found:
+    match = re.search(rf"^{re.escape(package)}==.*\n(?: .*\n)*", lock, re.M)
+    if not match:
         raise ValueError(f"{package} is not in the lock")
-    return found[0]
+    return match[0]
 
 
 def index(pip: list[str]) -> dict[str, str]:
     """Returns the variable that passes pip's configured index to uv; {} if pip has none."""
     settings = subprocess.run([*pip, "config", "list"], capture_output=True, text=True).stdout
-    found = re.findall(r"^[^=]*[.]index.url='(.*)'$", settings, re.M)
-    return {"UV_DEFAULT_INDEX": found[-1]} if found else {}
+    urls = re.findall(r"^[^=]*[.]index.url='(.*)'$", settings, re.M)
+    return {"UV_DEFAULT_INDEX": urls[-1]} if urls else {}
 
 
 def install(folder: pathlib.Path, lock: pathlib.Path, display: Display) -> None:

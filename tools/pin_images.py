@@ -23,8 +23,8 @@ _NAMES = re.compile(
 
 def files(root: pathlib.Path) -> list[pathlib.Path]:
     """Returns the files that may name an image."""
-    found = [path for folder in FOLDERS for path in (root / folder).rglob("*") if path.is_file()]
-    return sorted(path for path in found if path.suffix in (".yaml", ".yml") or path.name == "Dockerfile")
+    paths = [path for folder in FOLDERS for path in (root / folder).rglob("*") if path.is_file()]
+    return sorted(path for path in paths if path.suffix in (".yaml", ".yml") or path.name == "Dockerfile")
 
 
 def unpinned(root: pathlib.Path) -> list[str]:
@@ -36,10 +36,10 @@ def unpinned(root: pathlib.Path) -> list[str]:
 def digest(image: str) -> str:
     """Returns the digest of an image, as its registry has it now."""
     command = ["docker", "buildx", "imagetools", "inspect", image, "--format", "{{.Manifest.Digest}}"]
-    found = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-    if not re.fullmatch(r"sha256:[0-9a-f]{64}", found):
-        raise SystemExit(f"{image}: {' '.join(command)} printed no digest: {found[:200]}")
-    return found
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    if not re.fullmatch(r"sha256:[0-9a-f]{64}", printed):
+        raise SystemExit(f"{image}: {' '.join(command)} printed no digest: {printed[:200]}")
+    return printed
 
 
 def pin(root: pathlib.Path) -> None:
@@ -50,7 +50,7 @@ def pin(root: pathlib.Path) -> None:
         name = re.compile(re.escape(image) + r"(?![\w.@-])")
         for path in files(root):
             text = path.read_text()
-            replaced = _NAMES.sub(lambda found, name=name, pinned=pinned: name.sub(pinned, found[0]), text)
+            replaced = _NAMES.sub(lambda match, name=name, pinned=pinned: name.sub(pinned, match[0]), text)
             if replaced != text:
                 path.write_text(replaced)
 

@@ -44,15 +44,15 @@ def _nothing_failed(_: Mapping[str, Any]) -> Sequence[str]:
 class Benchmark:
     """Decorates the function that measures, and makes it the command `python -m <module>`.
 
-    The function gets a Report, which it fills, and the command's options, which click's decorators below this one
-    declare; --output is added. The tables are made from the finished report alone. A caption warns if other programs
+    The function gets a Report to fill, and the command's options, declared by click's decorators below this one.
+    --output is added. The tables are made from the finished report alone. A caption warns if other programs
     used the machine.
 
     Args:
         module: The module's name; its last part names the report, and by default its file.
         tables: Makes the printed tables from the finished report.
         failures: Returns a line for each bar that the report misses and that makes the command exit with 1.
-        caption: Returns what is said of the share of the machine that other programs used; None for nothing.
+        caption: Returns a remark on the share of the machine that other programs used, or None.
     """
 
     def __init__(

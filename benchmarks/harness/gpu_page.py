@@ -80,7 +80,7 @@ def _in_order(reports: Mapping[str, Report], report: Report) -> list[Report]:
 
 def _peak(peaks: Mapping[str, Mapping[str, float]]) -> list[Sequence[str]]:
     rows: list[Sequence[str]] = [("", "float32", "TF32", "bfloat16")]
-    return rows + [(name, *(f"{rate / 1e12:.3g}" for rate in found.values())) for name, found in peaks.items()]
+    return rows + [(name, *(f"{rate / 1e12:.3g}" for rate in rates.values())) for name, rates in peaks.items()]
 
 
 def _training(reports: Iterable[Report], peaks: Mapping[str, Mapping[str, float]], judged: bool) -> list[Sequence[str]]:
@@ -100,7 +100,7 @@ def _named(one: Report, others: Sequence[Report]) -> str:
     """Returns the model's name and the hyperparameters that differ between the comparisons with the peers."""
     settings = [other["hyperparameters"] for other in others if other["model"] == one["model"]]
     own = one["hyperparameters"]
-    different = [key for key in own if any(found.get(key) != own[key] for found in settings)]
+    different = [key for key in own if any(theirs.get(key) != own[key] for theirs in settings)]
     return ", ".join([one["model"], *(f"{key} {own[key]}" for key in different)])
 
 
@@ -181,8 +181,8 @@ def _epochs(report: Report | None) -> list[Sequence[str]]:
 
 def _precision(report: Report | None) -> list[Sequence[str]]:
     rows: list[Sequence[str]] = [("model", "precision", "test AUC", "over float32", "95%")]
-    for model, found in (report or {"models": {}})["models"].items():
-        for precision, numbers in found.items():
+    for model, precisions in (report or {"models": {}})["models"].items():
+        for precision, numbers in precisions.items():
             row = [model, precision, f"{statistics.mean(numbers['auc']):.5f}", "", ""]
             if "difference" in numbers:
                 low, high = numbers["difference"]["interval"]
@@ -260,4 +260,4 @@ def _unmeasured(report: Report) -> list[str]:
             by_reason.setdefault(result["reason"], []).append(f"`{part.name}`")
     lines = [f"- Not measured: {', '.join(names)}: {reason}" for reason, names in by_reason.items()]
     seen = {**report["backends"], **report["peers"]}
-    return lines + [f"- {name} was left out: {found['reason']}" for name, found in seen.items() if "reason" in found]
+    return lines + [f"- {name} was left out: {entry['reason']}" for name, entry in seen.items() if "reason" in entry]

@@ -44,8 +44,8 @@ class Trained:
 
         The predictions are read each time: those of all models of a large log would not fit into memory.
         """
-        found = [_estimates(read_scored(pathlib.Path(run["predictions"]))) for run in self.runs]
-        return {name: [one[name] for one in found] for name in NAMES if all(name in one for one in found)}
+        per_run = [_estimates(read_scored(pathlib.Path(run["predictions"]))) for run in self.runs]
+        return {name: [one[name] for one in per_run] for name in NAMES if all(name in one for one in per_run)}
 
 
 def _estimates(scored: ScoredRows) -> dict[str, Estimate]:
@@ -64,10 +64,10 @@ def _estimates(scored: ScoredRows) -> dict[str, Estimate]:
 def leaderboard(trained: Sequence[Trained], chosen: LeaderboardSet) -> list[dict[str, Any]]:
     """Returns an entry for each model, the best mean AUC first.
 
-    A model is told from the best if the interval of its distance in AUC does not reach 0. The intervals cover seeds and
-    rows, are paired on rows, and have the level 1 - .05 / (models - 1), by Bonferroni. In 95% of logs the truly best
-    model is therefore among those that are not told from the first, although the test rows choose the first: it is
-    left out only if another model is by chance ahead of it by more than its interval.
+    A model is distinguished from the best if the interval of its distance in AUC does not reach 0. The intervals cover
+    seeds and rows, are paired on rows, and have the level 1 - .05 / (models - 1), by Bonferroni. In 95% of logs the
+    truly best model is therefore among the models not distinguished from the first, although the test rows choose the
+    first: it is left out only if another model is by chance ahead of it by more than its interval.
 
     Raises:
         InputError: the test rows do not define an AUC.
@@ -85,8 +85,8 @@ def leaderboard(trained: Sequence[Trained], chosen: LeaderboardSet) -> list[dict
     for name in NAMES:
         correct([entries[one.name]["behind"][name] for one in others if name in entries[one.name]["behind"]])
         for entry in (entries[one.name] for one in others):
-            if found := entry["behind"].get(name):
-                found["interval"] = _possible(found["interval"], -_MOST[name], _MOST[name])
+            if distance := entry["behind"].get(name):
+                distance["interval"] = _possible(distance["interval"], -_MOST[name], _MOST[name])
     for one in order:
         behind = entries[one.name].get("behind", {}).get("auc")
         low, high = behind["interval"] if behind else (0.0, 0.0)

@@ -44,7 +44,7 @@ class LeaderboardSet(Section):
     Attributes:
         name: The set's name.
         source: Where its files come from.
-        files: By split their names, or under `log` those of a log that the configurations split.
+        files: The names of the files by split, or under `log` the files of a log that the configurations split.
         generate: The log to generate in place of files.
         rows: The published number of each split's rows.
         test_clicks: The published number of the test rows' clicks.
@@ -133,12 +133,12 @@ def find_files(
         return {"log": [log]}
     if data is None:
         raise InputError(f"--data: give the folder with {', '.join(_names(chosen))} of {chosen.source or chosen.name}")
-    found: dict[Part, list[pathlib.Path]] = {}
+    by_part: dict[Part, list[pathlib.Path]] = {}
     for part, names in chosen.files.items():
-        found[part] = [data if data.is_file() and names == [data.name] else data / name for name in names]
-        if missing := [path for path in found[part] if not path.is_file()]:
+        by_part[part] = [data if data.is_file() and names == [data.name] else data / name for name in names]
+        if missing := [path for path in by_part[part] if not path.is_file()]:
             raise InputError(f"--data {data}: has no {missing[0].name}; the files are those of {chosen.source}")
-    return found
+    return by_part
 
 
 def truth_of(log: pathlib.Path) -> pathlib.Path:
@@ -179,16 +179,16 @@ def first_rows(
         header: Whether the first line of each file is a header.
         folder: The folder.
     """
-    found: dict[Part, list[pathlib.Path]] = {}
+    by_part: dict[Part, list[pathlib.Path]] = {}
     for part, paths in files.items():
-        found[part] = [folder / f"first_{rows}" / path.name.removesuffix(".gz") for path in paths]
-        for path, target in zip(paths, found[part], strict=True):
+        by_part[part] = [folder / f"first_{rows}" / path.name.removesuffix(".gz") for path in paths]
+        for path, target in zip(paths, by_part[part], strict=True):
             if target.exists():
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
             with open_text(str(path)) as text, atomic_path(target) as unfinished, open(unfinished, "wb") as file:
                 file.writelines(line for _, line in zip(range(rows + header), text, strict=False))
-    return found
+    return by_part
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,17 +212,17 @@ def contenders(
 ) -> dict[str, Contender]:
     """Returns the set's models by name, with the set's files and settings, and with further settings KEY=VALUE."""
     settings = (*as_settings(chosen.set), *keys, *as_settings(_places(files)))
-    found = {}
+    by_name = {}
     for one in chosen.configs:
         own = beside / one
         name = pathlib.Path(one).stem
-        found[name] = Contender(name, own if own.is_file() else pathlib.Path(one), settings)
-    return found
+        by_name[name] = Contender(name, own if own.is_file() else pathlib.Path(one), settings)
+    return by_name
 
 
 def _places(files: Mapping[Part, list[pathlib.Path]]) -> dict[str, object]:
     """Returns the keys of a configuration that place the files."""
-    paths = {part: [str(path.resolve()) for path in found] for part, found in files.items()}
+    paths = {part: [str(path.resolve()) for path in of_part] for part, of_part in files.items()}
     if "log" in paths:
         return {"data.paths": paths["log"]}
     held = {"validation": paths["validation"], "test": paths["test"]}

@@ -152,8 +152,8 @@ class Ours:
 
     Args:
         schedule: Settings shared by all sides' networks.
-        averaged: Approximate number of evaluations over which the weights are averaged, which no other side does; 1: no
-            averaging.
+        averaged: Approximate number of evaluations over which the weights are averaged; 1: no averaging. No other side
+            averages.
     """
 
     models, with_linear, is_random = MODELS, WITH_LINEAR, True

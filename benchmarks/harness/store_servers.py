@@ -111,8 +111,8 @@ class Proxy:
 
     def requests(self) -> list[str]:
         """Returns the method and path of each request since the last rule."""
-        found: list[str] = json.loads(self._tell("/__requests"))
-        return found
+        urls: list[str] = json.loads(self._tell("/__requests"))
+        return urls
 
     def faults(self) -> int:
         """Returns how many requests had a fault since the last rule."""

@@ -521,8 +521,8 @@ def zoo_model(name: str, spec: Spec, logits: bool) -> BaseModel:
         embed, loss = model.embedding_layer.forward, type(model).add_loss
         model.embedding_layer.forward = lambda ids, dynamic_emb_dim: embed(ids, flatten_emb=dynamic_emb_dim)
 
-        def add_loss(found, labels):
-            known = {"forward": lambda _: found, "get_labels": lambda _: labels, "loss_fn": model.loss_fn}
+        def add_loss(predictions, labels):
+            known = {"forward": lambda _: predictions, "get_labels": lambda _: labels, "loss_fn": model.loss_fn}
             return loss(types.SimpleNamespace(**known), None)
 
         model.add_loss = add_loss
@@ -553,16 +553,16 @@ def build(name: str, spec: Spec, logits: bool) -> Built:
     unused = {"sim": ("dnn_aux.", "short_attention."), "ple": (f"cgc_layers.0.gate.{spec.tasks}.",)}
 
     def outputs(batch: Any) -> torch.Tensor:
-        found = model(batch)
-        return torch.cat([found[f"{label}_pred"] for label in model.feature_map.labels], dim=1)
+        predicted = model(batch)
+        return torch.cat([predicted[f"{label}_pred"] for label in model.feature_map.labels], dim=1)
 
     def single(batch: Any) -> torch.Tensor:
         return model(batch)["y_pred"]
 
     def loss(batch: Any) -> torch.Tensor:
-        found = model(batch)
+        predicted = model(batch)
         with in_float32(spec.device):
-            wide = {key: value.float() if torch.is_tensor(value) else value for key, value in found.items()}
+            wide = {key: value.float() if torch.is_tensor(value) else value for key, value in predicted.items()}
             return model.compute_loss(wide, model.get_labels(batch))
 
     return Built(

@@ -44,8 +44,8 @@ class IndexPeer(PeerProcess):
 
     def search(self, index: str, users: np.ndarray) -> tuple[list[float], np.ndarray]:
         """Returns the milliseconds of each user's search, and the positions of their best items, [N, top]."""
-        given, found = self.folder / "users.npz", self.folder / "found.npz"
+        given, answers = self.folder / "users.npz", self.folder / "found.npz"
         np.savez(given, users=users)
-        taken = self.ask({"cmd": "search", "index": index, "in": str(given), "out": str(found)})["ms"]
-        with np.load(found) as file:
+        taken = self.ask({"cmd": "search", "index": index, "in": str(given), "out": str(answers)})["ms"]
+        with np.load(answers) as file:
             return taken, file["places"]

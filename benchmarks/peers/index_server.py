@@ -102,8 +102,8 @@ class IndexServer:
         for row in range(len(users)):
             user = users[row : row + 1]
             began = time.perf_counter()
-            found = built.search(user)
+            answer = built.search(user)
             taken.append(1000 * (time.perf_counter() - began))
-            places.append(found[0])
+            places.append(answer[0])
         np.savez(out, places=np.array(places))
         return {"ms": taken}

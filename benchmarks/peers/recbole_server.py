@@ -177,9 +177,9 @@ def build(name: str, spec: Spec, logits: bool) -> Built:
 
     def loss(batch: Interaction) -> torch.Tensor:
         # Not `calculate_loss`, which computes the norms of its regularisation even at weight zero.
-        found = model(batch)
+        outputs = model(batch)
         with in_float32(spec.device):
-            return model.loss(found.float(), batch[LABEL])
+            return model.loss(outputs.float(), batch[LABEL])
 
     unused = {"fnn": ("first_order_linear",), "ffm": ("token_embedding_table",), "lr": ("token_embedding_table",)}
     return Built(

@@ -123,8 +123,8 @@ def check_code(place: pathlib.Path, name: str, hyperparameters: Mapping[str, Any
     """
     if not trust and (code := foreign_code(name, hyperparameters)):
         raise InputError(
-            f"{place}: its model needs {', '.join(code)}, a class that is not ctrpipe's, and to import its module is "
-            "to run it; if you trust the run, give --trust (in Python trust=True)"
+            f"{place}: its model needs {', '.join(code)}, a class that is not ctrpipe's, and importing its module "
+            "runs it; if you trust the run, give --trust (in Python trust=True)"
         )
 
 

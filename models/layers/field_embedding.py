@@ -122,18 +122,20 @@ class FieldEmbedding(keras.layers.Layer):
         weighted = [field for field in fields if field.weighted]
         if weights is None or not weighted:
             return {}
-        found = by_field(ops.expand_dims(ops.cast(weights, self.compute_dtype), -1), weighted)
+        by_name = by_field(ops.expand_dims(ops.cast(weights, self.compute_dtype), -1), weighted)
         return {
             name: ops.reshape(each[:1], (1, *each.shape[1:])) if ids[name].shape[0] == 1 else each
-            for name, each in found.items()
+            for name, each in by_name.items()
         }
 
     def _of_all_slots(self, ids: Tensor, weights: Tensor) -> Tensor:
         """Returns the weight of every slot, (batch_size, slots, 1), with 1 for unweighted fields."""
         fields = self.feature_map.fields
         of_fields = by_field(ops.expand_dims(ops.ones_like(ids, dtype=self.compute_dtype), -1), fields)
-        found = by_field(ops.expand_dims(ops.cast(weights, self.compute_dtype), -1), [f for f in fields if f.weighted])
-        parts = [found.get(field.name, of_fields[field.name]) for field in fields]
+        of_weighted = by_field(
+            ops.expand_dims(ops.cast(weights, self.compute_dtype), -1), [f for f in fields if f.weighted]
+        )
+        parts = [of_weighted.get(field.name, of_fields[field.name]) for field in fields]
         return ops.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
 
     def embed(self, ids: Tensor, fields: Sequence[Field], weights: Tensor | None = None) -> Tensor:

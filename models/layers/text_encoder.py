@@ -327,7 +327,7 @@ class TextEncoder(keras.layers.Layer):
     def quantize(self, mode: str, type_check: bool = True, config: Any = None) -> None:
         """Quantizes the token table and the kernels to int8, with a scale for every token and every output.
 
-        For a model that is not trained further. `mode` and `config` are those of keras.layers.Dense.quantize.
+        For a model that is not trained further. `mode` and `config` are as in keras.layers.Dense.quantize.
         """
         rows, scale = keras.quantizers.abs_max_quantize(self.token_table, axis=-1, to_numpy=True)
         del self.token_table

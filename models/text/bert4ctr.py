@@ -101,8 +101,8 @@ class BERT4CTR(TextModel):
 class NumBERTUniAttentionReduced(BERT4CTR):
     """BERT4CTR without the two-step training.
 
-    The equation is that of BERT4CTR. The text encoder starts from the language model's weights, the rest from random
-    weights.
+    The equation is the same as for BERT4CTR. The text encoder starts from the language model's weights, the rest
+    from random weights.
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors, with a text.

@@ -16,7 +16,7 @@ from ctrpipe.models.layers.boosted import Boosted
 from ctrpipe.models.layers.field_embedding import FieldEmbedding
 from ctrpipe.models.layers.tree_ensemble import TreeEnsemble
 from ctrpipe.models.mlp import MLP
-from ctrpipe.models.text.text_model import position_term
+from ctrpipe.models.text.text_model import TextModel, position_term
 from ctrpipe.models.text.text_only import TextOnly
 from ctrpipe.models.wide_deep import WideDeep
 
@@ -211,7 +211,7 @@ class CascadingNNGBDT(Cascading, Boosted):
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors, with a text, one task and fields of one slot.
-        trees: int. Maximum number of trees. Until they are trained, the logit is that of the MLP. Defaults to 100.
+        trees: int. Maximum number of trees. Until they are trained, the MLP alone gives the logit. Defaults to 100.
         leaves: int. Maximum number of leaves of a tree. Defaults to 31.
         depth: int. Maximum depth of a tree. Defaults to 6.
         **options: Options of Cascading and MLP.
@@ -271,3 +271,10 @@ class CascadingNNGBDT(Cascading, Boosted):
             features = np.flatnonzero(~self._is_position()).astype("int32")
             parts.append(ops.cast(ops.take(ordinals, features, axis=1), "float32"))
         return ops.concatenate(parts, axis=1)
+
+
+def text_model_of(model: CTRModel) -> TextModel | None:
+    """Returns the model with the text encoder: the model or one inside it; None for a model without a text."""
+    if isinstance(model, TextModel):
+        return model
+    return model.text if isinstance(model, Cascading) else None

@@ -3,7 +3,7 @@
 from keras.quantizers import Int8QuantizationConfig
 
 from ctrpipe.models.base.ctr_model import CTRModel, empty_row
-from ctrpipe.models.text.encoded import text_model_of
+from ctrpipe.models.text.cascading import text_model_of
 
 PRECISIONS = ("float32", "bfloat16", "int8", "int8_weights")
 

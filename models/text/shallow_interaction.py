@@ -73,7 +73,7 @@ class ShallowInteraction1(TextModel):
 class ShallowInteractionN(ShallowInteraction1):
     """Text and features combined in the last layer, with one layer on the features per encoder layer.
 
-    The equation is that of ShallowInteraction1, with one FeedForward on the feature vector per encoder layer.
+    The equation is the same as for ShallowInteraction1, with one FeedForward on the feature vector per encoder layer.
 
     Args:
         feature_map: FeatureMap. The description of the packed tensors, with a text.

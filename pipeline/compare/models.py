@@ -194,8 +194,8 @@ def _compare_slice(
     if groups is not None:
         for name, trainings in probabilities.items():
             for summary, values in zip(summaries[name], trainings, strict=True):
-                found = gauc_estimate(groups.numbers, labels, values, weights, groups.weight)
-                summary["gauc"] = None if found is None else found.value
+                estimate = gauc_estimate(groups.numbers, labels, values, weights, groups.weight)
+                summary["gauc"] = None if estimate is None else estimate.value
     return {
         "rows": len(labels),
         "metrics": {name: _over_trainings(each, statistics.fmean) for name, each in summaries.items()},

@@ -130,8 +130,8 @@ def side(
         of_trainings = [by_shard(metric, labels, values, shard, count, weights) for values in trainings]
         by_metric[name] = np.mean(of_trainings, axis=0)
     if groups is not None and not is_number:
-        found = [gauc_estimate(groups.numbers, labels, values, weights, groups.weight) for values in trainings]
-        of_all = [one for one in found if one is not None]
+        per_training = [gauc_estimate(groups.numbers, labels, values, weights, groups.weight) for values in trainings]
+        of_all = [one for one in per_training if one is not None]
         estimates["gauc"] = of_all if len(of_all) == len(trainings) else None
         by_metric["gauc"] = np.full(count, np.nan)  # a shard of rows has a part of each group
     return Side(estimates, by_metric)
@@ -149,7 +149,7 @@ def compare_trainings(first: Sequence[ScoredRows], second: Sequence[ScoredRows],
 
     Args:
         first: The predictions of each training run of the first model.
-        second: Those of the second model, on the same rows.
+        second: The predictions of each training run of the second model, on the same rows.
         task: The label to judge by.
     """
     rows = [each.labelled(task) for each in (*first, *second)]

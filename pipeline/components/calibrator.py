@@ -11,7 +11,7 @@ from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.pipeline.config import Calibration
 from ctrpipe.pipeline.training.calibrate import fit_calibration, weight_of_negatives
 from ctrpipe.serving.calibration import FittedCalibration
-from ctrpipe.transforms.features.sample_negatives import is_sampled
+from ctrpipe.transforms.features.kept_rows import is_sampled
 from ctrpipe.transforms.log.payload import payload_files
 from ctrpipe.transforms.log.spec import LogSpec
 

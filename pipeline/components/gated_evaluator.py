@@ -74,7 +74,7 @@ def GatedEvaluator(
         examples: The payload.
         model: The candidate model.
         last_blessed: The model to compare with in bounds on changes; an artifact without a model in a first run.
-        evaluation: TFMA's files, and those of ctrpipe.pipeline.evaluation.artifact.
+        evaluation: TFMA's files, and the files that ctrpipe.pipeline.evaluation.artifact describes.
         blessing: The blessing, in the format of TFX's Evaluator.
         settings: EvaluatorSettings as JSON.
         workers: See Workers.from_json.

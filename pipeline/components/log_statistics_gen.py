@@ -62,14 +62,14 @@ def LogStatisticsGen(
     read = {split: spread_rows(payload_files(source / f"Split-{split}"), max_rows) for split in of_splits}
     folder = pathlib.Path(statistics.uri)
     train = read.get("train")
-    found = [] if train is None else [*suspects(log, train), *of_all_splits(log, read)]
+    remarks = [] if train is None else [*suspects(log, train), *of_all_splits(log, read)]
     files = {split: payload_files(source / f"Split-{split}") for split in of_splits}
-    found += repeats(hash_payload(log, files, log_workers))
+    remarks += repeats(hash_payload(log, files, log_workers))
     columns = [] if train is None else summarise_columns(log, train)
     counted = {"rows": 0 if train is None else train.num_rows, "columns": columns, "times": time_spans(log, read)}
     write_json(folder / COLUMNS, counted)
-    write_json(folder / SUSPECTS, [dataclasses.asdict(each) for each in found])
-    for each in found:
+    write_json(folder / SUSPECTS, [dataclasses.asdict(each) for each in remarks])
+    for each in remarks:
         announce(f"Column: {each.column}, {each.split} rows: {each.text}")
 
 

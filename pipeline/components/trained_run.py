@@ -1,13 +1,15 @@
-"""Trains a run's model, and keeps it."""
+"""Trains a run's model, and keeps it next to its export, for explanations and warm starts."""
 
 import dataclasses
 import functools
 import pathlib
 from typing import Any
 
+from ctrpipe.common.files import link_or_copy
 from ctrpipe.common.progress import announce
 from ctrpipe.models.base.feature_map import FeatureMap
-from ctrpipe.pipeline.components.kept_run import keep_model
+from ctrpipe.models.base.saved import save_model
+from ctrpipe.pipeline.components import KEPT_MODEL
 from ctrpipe.pipeline.components.trainer_settings import TrainerInputs, TrainerSettings
 from ctrpipe.pipeline.training.data import count_rows
 from ctrpipe.pipeline.training.job import TrainingJob, TrainResult
@@ -15,6 +17,7 @@ from ctrpipe.pipeline.training.parent import start_with
 from ctrpipe.pipeline.training.text_encoder import with_encoder
 from ctrpipe.pipeline.training.train import train
 from ctrpipe.pipeline.training.warm_start import announce_start
+from ctrpipe.transforms.features.former_counts import COUNTS
 from ctrpipe.transforms.features.start_vectors import start_vectors_of
 from ctrpipe.transforms.log.outliers import naming_the_number
 
@@ -64,8 +67,22 @@ def train_run(given: TrainerSettings, inputs: TrainerInputs, fields: FeatureMap,
     with naming_the_number(log, inputs.payload):
         most = max(given.training.epochs * count_rows(job.train_files), 1)
         result = train(job, given.work, functools.partial(_announce_evaluation, most), start)
-    keep_model(result, inputs.transform_graph, folder)
+    _keep_model(result, inputs.transform_graph, folder)
     return TrainedRun(fields, result, ids)
+
+
+def _keep_model(result: TrainResult, graph: pathlib.Path, folder: pathlib.Path) -> None:
+    """Writes a trained model to a folder, with the value counts of its vocabularies if its graph has them.
+
+    Args:
+        result: The result of the training.
+        graph: The folder of the transform graph.
+        folder: The output folder of the Trainer.
+    """
+    kept, value_counts = folder / KEPT_MODEL, graph / COUNTS
+    save_model(kept, result.job.model.name, result.model, result.weights_file, result.state)
+    if value_counts.exists():
+        link_or_copy(value_counts, kept / COUNTS)
 
 
 def _announce_evaluation(most: int, numbers: dict[str, Any]) -> None:

@@ -24,8 +24,8 @@ class Calibration(Section):
     """`isotonic`: isotonic regression (the non-decreasing curve with the least squared error), linear between its
     points. `beta`: a logistic regression on the logarithms of the probability and of its complement, three numbers.
     `platt`: a logistic regression on the logit, two numbers. `histogram`: the share of clicks in bins of equally many
-    rows; all rows of a bin get the same probability. The simpler methods stand by for each: for `isotonic` and
-    `histogram` these are `beta` and `platt`, for `beta` it is `platt`.
+    rows; all rows of a bin get the same probability. Each method is compared with simpler ones: `isotonic` and
+    `histogram` with `beta` and `platt`, `beta` with `platt`.
     """
     clicks_per_step: int = pydantic.Field(50, ge=0)
     """Least number of clicks, and of rows without one, in a step of `isotonic` and in a bin of `histogram`. Steps

@@ -23,7 +23,7 @@ class Tail(Section):
 
 
 class Evaluation(Section):
-    """Slices and a baseline model, whose metrics the report shows in addition to those of all test rows.
+    """Slices and a baseline model. The report shows their metrics in addition to the metrics of all test rows.
 
     Example:
         evaluation: {slices: [device], baseline: {name: lr}}
@@ -37,7 +37,8 @@ class Evaluation(Section):
     """Slice of rare combinations of values; null: none."""
     baseline: Model | None = pydantic.Field(None, examples=[{"name": "lr"}])
     """A second model to train for comparison, with the same keys as `model`; null: none. `lr` is trained to the optimum
-    of its loss (`training.optimizer: lbfgs`), whatever the settings of `training`; other models are trained with these.
+    of its loss (`training.optimizer: lbfgs`), whatever the settings of `training`; other models are trained with these
+    settings.
     """
     group: str | None = pydantic.Field(None, examples=["user"])
     """Feature column that groups rows, such as the user. The metrics then include gAUC, the mean AUC within groups,
@@ -68,7 +69,7 @@ class Bounds(Section):
     """Highest value that passes; null: no upper limit."""
     confidence: float | None = pydantic.Field(None, gt=0.5, lt=1, examples=[0.95])
     """Confidence level. The one-sided confidence limit of the metric, instead of its value, must satisfy `min` and
-    `max`, so that chance alone does not pass a model. null: compare the metric itself.
+    `max`, to keep chance alone from passing a model. null: compare the metric itself.
     """
 
     @pydantic.model_validator(mode="after")
@@ -118,8 +119,8 @@ class CalibrationBounds(Bounds):
     one model in 20, however many values there are.
     """
     min_clicks: int = pydantic.Field(20, ge=1)
-    """Minimum number of clicks of a value: those that the model expects, or those that its test rows would have at the
-    click-through rate of all test rows. Values with fewer are not checked.
+    """Minimum number of clicks of a value: the clicks that the model expects, or the clicks that its test rows would
+    have at the click-through rate of all test rows. Values with fewer are not checked.
     """
 
     @pydantic.model_validator(mode="before")
@@ -185,7 +186,7 @@ class CatalogueBounds(Section):
     min: float | None = pydantic.Field(None, ge=1, examples=[40])
     """Lowest ECS that passes; null: no lower limit."""
     max_drop: float | None = pydantic.Field(None, ge=0, lt=1, examples=[0.05])
-    """Maximum relative drop of the ECS below that of the last blessed model on the same lists; null: no limit."""
+    """Maximum relative drop of the ECS from the last blessed model's ECS on the same lists; null: no limit."""
     k: int = pydantic.Field(10, ge=1)
     """Number of positions of each list that are shown."""
     group: str | None = pydantic.Field(None, examples=["session"])
@@ -222,7 +223,7 @@ class Gates(Section):
     ideal. null: none.
     """
     ecs: CatalogueBounds | None = None
-    """Limits of the effective catalogue size, so that a new model does not narrow the range of items that users see;
+    """Limits of the effective catalogue size. They keep a new model from narrowing the range of items that users see;
     null: none.
     """
     numbers: dict[str, NumberBounds] = pydantic.Field({}, examples=[{"seconds": {"mae": {"max": 30}}}])
@@ -243,9 +244,9 @@ class Gates(Section):
     training_noise: dict[Literal["auc", "gauc", "log_loss"], Annotated[float, pydantic.Field(ge=0)]] = pydantic.Field(
         {}, examples=[{"auc": 0.001}]
     )
-    """Standard deviation of a metric over training runs that differ only in their seeds. It is used where there are
-    fewer than six runs to estimate it. By default, and where it is null, it is 0.002 for the AUC and the gAUC, and
-    0.002 of the log loss for the log loss.
+    """Standard deviation of a metric over training runs that differ only in their seeds. It is used if there are fewer
+    than six runs to estimate it. By default, and if it is null, it is 0.002 for the AUC and the gAUC, and 0.002 of the
+    log loss for the log loss.
     """
 
     @pydantic.field_validator("numbers", "max_drop", "training_noise", mode="before")

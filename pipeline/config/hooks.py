@@ -19,14 +19,14 @@ class Hooks(Section):
     metrics: list[str] = pydantic.Field([], examples=[["top_decile"]])
     """Metrics of installed packages on the test rows, for `hooks` of metrics.json and for the report."""
     gates: list[str] = pydantic.Field([], examples=[["no_worse_slice"]])
-    """Gates of installed packages, beside those of `gates`: a model that one of them objects to is not pushed."""
+    """Gates of installed packages, in addition to `gates`. A model is not pushed if one of them objects to it."""
 
     trackers: list[str] = pydantic.Field([], examples=[["mlflow"]])
-    """Experiment trackers, which are given the run: `mlflow` and `wandb`, which are extras, or those of installed
+    """Experiment trackers that receive the finished run: `mlflow` or `wandb`, each an extra, or trackers of installed
     packages.
     """
     sections: list[str] = pydantic.Field([], examples=[["columns"]])
-    """Sections of report.html, below those of ctrpipe."""
+    """Sections of installed packages in report.html, below ctrpipe's own."""
     exports: list[str] = pydantic.Field([], examples=[["archive"]])
     """Further forms of the pushed model, written to `exports/<name>/` in the run's folder."""
 

@@ -117,10 +117,11 @@ class Resources(Section):
     node_selector: dict[LabelKey, LabelValue] = pydantic.Field({}, examples=[{"pool": "large"}])
     """Labels that a node must have to run the step."""
     tolerations: list[Toleration] = pydantic.Field([], examples=[[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]])
-    """Taints of nodes on which the step may run all the same."""
+    """Taints that the step tolerates: it may run on nodes that have them."""
     retries: int = pydantic.Field(0, ge=0, le=1000, examples=[2])
-    """Number of retries of the step: on Kubeflow Pipelines 2.17 as it is shipped, after the loss of its pod alone, not
-    after an error, want of memory or an eviction. The step Verdict is never retried."""
+    """Maximum number of retries of the step. By default, Kubeflow Pipelines 2.17 retries a step only if its pod was
+    lost, not after an error, an out-of-memory kill or an eviction. The step Verdict is never retried.
+    """
     timeout: int | None = pydantic.Field(None, ge=1, le=2**31 - 1, examples=[86400])
     """Seconds after which the step's container is stopped; null: no limit. Vertex AI ignores it."""
 
@@ -157,14 +158,14 @@ class Kubeflow(Section):
     secrets: dict[Variable, Secret] = pydantic.Field({}, examples=[{"HF_TOKEN": {"name": "hub", "key": "token"}}])
     """Environment variables of every step, taken from Kubernetes secrets; the pipeline contains only their names."""
     image_pull_secrets: list[Name] = pydantic.Field([], examples=[["registry"]])
-    """Names of the secrets with which the cluster may pull `image`."""
+    """Names of the secrets that the cluster needs to pull `image`."""
     service_account: Account | None = pydantic.Field(None, examples=["ctrpipe"])
     """Service account of every step, such as one with the cloud's workload identity; null: the cluster's default.
     `ctrpipe submit --service-account` takes precedence.
     """
     resources: dict[str, Resources] = pydantic.Field({}, examples=[{"default": {"memory": "8Gi"}}])
     """Resources by step name; `default` applies to every step that is not listed. In a sweep or a study, a training run
-    has those of `Trainer`, and the first step those of `LogTransform`, unless they have their own.
+    has the resources of `Trainer`, and the first step the resources of `LogTransform`, unless they have their own.
     """
 
     @pydantic.model_validator(mode="after")

@@ -24,7 +24,7 @@ class Model(pydantic.BaseModel):
 
     name: str = pydantic.Field(examples=["deepfm", "my_models:MyModel"])
     """Name in the model registry, as printed by `ctrpipe models`, `module:Class` for a model of your own, or the name
-    by which an installed package has one (docs/hooks.md).
+    of an installed package's model (docs/hooks.md).
     """
     encoder: str | None = pydantic.Field(None, examples=["random"])
     """Initial weights of a text model's encoder: the folder of a checkpoint, or `random`.

@@ -21,13 +21,13 @@ from ctrpipe.pipeline.config.search import SearchRange
 from ctrpipe.pipeline.config.serving import Serving
 from ctrpipe.pipeline.config.training import CLICKS_ONLY, OWN_LOSS, WITHIN_GROUPS, WITHOUT_PROBABILITIES, Training
 from ctrpipe.transforms.histories import EventLog
+from ctrpipe.transforms.log.division import placed_files
 from ctrpipe.transforms.log.items_found import ItemsFound, with_items_found
 from ctrpipe.transforms.log.kinds.numeric import TRANSFORMS, Numeric
 from ctrpipe.transforms.log.kinds.text import RANDOM
 from ctrpipe.transforms.log.lists import columns_of
 from ctrpipe.transforms.log.spec import FORMAT_NAMES, LogSpec
 from ctrpipe.transforms.log.split import Split, SplitFiles
-from ctrpipe.transforms.log.split_files import placed_files
 
 SEEDS = 2**31  # seeds are below it
 
@@ -339,8 +339,8 @@ class RunConfig(LogSpec):
         config = self
         if split is not self.data.split:
             config = self.model_copy(update={"data": self.data.model_copy(update={"split": split, "paths": []})})
-        found = config.items_found(files)
-        return (config.model_copy(update={"features": found.features}) if found.told else config), files
+        with_items = config.items_found(files)
+        return (config.model_copy(update={"features": with_items.features}) if with_items.told else config), files
 
     def items_found(self, files: Sequence[str]) -> ItemsFound:
         """Returns the features, with the detected settings of histories with several values per item in the first

@@ -27,7 +27,7 @@ class Serving(Section):
     bulk_inferrer: bool = False
     """Whether the pipeline also runs TFX's BulkInferrer, which scores the test split."""
     push_again: bool = False
-    """Whether to push a model as a new version even if its files are the same as those of the newest version."""
+    """Whether to push a model as a new version even if its files equal the newest version's."""
     position: dict[str, str | float] = pydantic.Field({}, examples=[{"place": "1"}])
     """Maps each column of the role `position` to the value that replaces the one in every request."""
     encoder_precision: Literal["float32", "bfloat16", "int8", "int8_weights"] = "float32"

@@ -35,7 +35,7 @@ class Plateau(Section):
 
 
 class FirstStage(Section):
-    """Settings of a stage that trains before the model; omitted keys default to those of `training`.
+    """Settings of a stage that trains before the model; an omitted key has the value of `training`.
 
     Example:
         training: {stages: {masked_language_model: {epochs: 3, mask_rate: 0.2}, text_only: {skip: true}}}
@@ -189,7 +189,7 @@ class Training(Section):
     """Weight of each task's loss, by task name in `data.labels`; 1 for tasks that are not listed."""
     loss: str | dict[str, str] = pydantic.Field("binary_cross_entropy", examples=["jrc", {"order": "focal"}])
     """Loss of all tasks, or by task name in `data.labels`; `binary_cross_entropy` for tasks that are not listed. The
-    others are `focal`, `pairwise_logistic`, `softmax`, `jrc`, and those of installed packages (docs/hooks.md).
+    others are `focal`, `pairwise_logistic`, `softmax`, `jrc`, and losses of installed packages (docs/hooks.md).
     `focal` weights hard rows more (Lin 2017). `pairwise_logistic`, `softmax` and `jrc` compare the rows of a batch with
     the same value of `evaluation.group`: each click with the other rows of its group, in pairs or by a softmax. `jrc`
     adds the cross-entropy to a softmax for each class, and keeps the probability (Sheng 2023). `focal`,
@@ -205,7 +205,7 @@ class Training(Section):
     fake_negative_weighting: bool = False
     """Whether to apply fake negative weighting to delayed labels: each impression is a negative row at once, and gets
     an additional positive row when its label arrives (`ctrpipe prepare labels --fake-negatives`, `data.label_delay`).
-    The loss of a positive row is weighted by 1 + p, and that of a negative row by (1 - p)(1 + p), where p is the
+    The loss of a positive row is weighted by 1 + p, a negative row's loss by (1 - p)(1 + p), where p is the
     predicted probability without its gradient. The model then learns the rate of the true labels (Ktena et al. 2019,
     section 3.3). Validation and test rows must have final labels.
     """

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ctrpipe.pipeline.draft.roles import counted_label, is_outcome, is_split_marker, of_truth
+from ctrpipe.pipeline.draft.truths import PAIRS
 from ctrpipe.transforms.log.kinds.categorical import Categorical
 from ctrpipe.transforms.log.kinds.guess import TIME_NAME, ColumnSample, Guess
 from ctrpipe.transforms.log.kinds.kind import Kind
@@ -45,16 +46,18 @@ _POSITIVE = re.compile(
 )
 _TRUTHS = (frozenset(("1", "1.0", "true", "True", "TRUE")), frozenset(("0", "0.0", "false", "False", "FALSE")))
 _MISSING = frozenset(("", *USUAL_MISSING))
-_PAIRS = (
-    *(("1", "0"), ("true", "false"), ("yes", "no"), ("y", "n"), ("t", "f"), ("click", "noclick"), ("2", "1")),
-    *(("ja", "nein"), ("ja", "nej"), ("ja", "nee"), ("oui", "non"), ("si", "no"), ("sí", "no"), ("sim", "não")),
-)
 # The kinds that a column may be drafted as, in the order in which they are asked; the first that takes it has it.
 _ASKED: tuple[type[Kind], ...] = (Time, Numeric, Vector, Multivalent, Categorical)
 CLICK_TASK = "ctr"
 _INDEX_NAME = re.compile(r"Unnamed: \d+(\.\d+)*(_level_\d+)?|__index_level_\d+__|level_0|index|rownames")
 _FEWEST_DIGITS = 8  # of a time that is written as a number
 _FEWEST_ROWS = 20  # in which a column that counts on numbers the rows
+# Words for an end that a model predicts and that may also be known before, so that they only rank labels.
+_END_NAME = re.compile(
+    r"(is|has|was)?(cancel(l?ed|l?ation)?|churn(ed)?|attrition|exited|no[_-]?show|renewed|returned|refunded|survived|retained|"
+    r"readmitted|defaulted|fraud|spam|approved|accepted|applied|subscribed|hired|won|success)",
+    re.IGNORECASE,
+)
 _PROPERTY_NAME = re.compile(r"(is|has|with|in|on)_", re.IGNORECASE)
 
 
@@ -128,9 +131,9 @@ def guess_label(sample: LogSample, column: str | None = None) -> LabelGuess | No
     words = [name for wanted in _LABELS for name in sample.columns if of_truth(name) == wanted]
     if not likely:
         guesses = ((name, _word_rule(name, sample.columns[name])) for name in words if name not in rules)
-        found = next(((name, rule) for name, rule in guesses if rule), None)
-        if found:
-            return LabelGuess(found[0], *found[1])
+        first = next(((name, rule) for name, rule in guesses if rule), None)
+        if first:
+            return LabelGuess(first[0], *first[1])
         likely = list(rules)[:1]  # a rating by its values alone
         rules = {name: (rule, f"{comment}; is it the label (--label)?") for name, (rule, comment) in rules.items()}
     if not likely:
@@ -147,15 +150,17 @@ def guess_label(sample: LogSample, column: str | None = None) -> LabelGuess | No
 def _of_two_values(rules: Mapping[str, tuple[str | dict[str, Any], str]], sample: LogSample) -> list[str]:
     """Returns the columns with two values that may be the label, the most likely first.
 
-    Names of outcomes rank higher, names of properties, such as is_mobile, lower. 0 and 1 rank above words. The first
-    and the last column rank above the others, because tables have their label at an end.
+    Names of outcomes rank higher, then names of other ends, such as is_canceled; names of properties, such as
+    is_mobile, rank lower. 0 and 1 rank above words. The first and the last column rank above the others, because tables
+    have their label at an end.
     """
     two = [name for name, (rule, _) in rules.items() if isinstance(rule, str) or "positive" in rule]
     ends = [next(iter(sample.columns)), next(reversed(sample.columns))]
     place = {name: ends.index(name) if name in ends else len(ends) for name in two}
 
     def unlikely(name: str) -> tuple[int, bool, int]:
-        named = 0 if is_outcome(name) else 2 if _PROPERTY_NAME.match(name) else 1
+        is_end = _END_NAME.fullmatch(of_truth(name)) is not None
+        named = 0 if is_outcome(name) else 1 if is_end else 3 if _PROPERTY_NAME.match(name) else 2
         return named, isinstance(rules[name][0], dict), place[name]
 
     return sorted(two, key=unlikely)
@@ -199,7 +204,7 @@ def _label_rule(name: str, values: Sequence[str]) -> tuple[str | dict[str, Any],
     if all(any(map(truth.__contains__, distinct)) for truth in _TRUTHS) and set(distinct) <= frozenset.union(*_TRUTHS):
         count = sum(distinct[value] for value in _TRUTHS[0])
         return name, f"positive in {count / rows:.1%} of the first {rows:,} rows"
-    for positive, negative in _PAIRS:
+    for positive, negative in (*PAIRS, ("2", "1")):
         is_constant = len(words) == 1 and words <= {positive, negative} and name.lower() in _LABELS
         if words == {positive, negative} or is_constant:
             count = sum(distinct[value] for value in distinct if value.lower().removesuffix(".0") == positive)

@@ -12,6 +12,9 @@ from ctrpipe.pipeline.draft.other_times import OTHER_TIME
 from ctrpipe.transforms.log.kinds.guess import Guess
 from ctrpipe.transforms.log.ordering import moments_of
 from ctrpipe.transforms.log.sample import LogSample
+from ctrpipe.transforms.log.strange_times import are_after
+
+_DAY = 86_400e6  # microseconds; a shorter while may be that of a date without its hour
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,36 +55,46 @@ def divided(
         why = "the last rows are the test rows; the folders are read in order, day=2 before day=10"
         return Division({"by": "order"}, why)
     keys = {name: _time_keys(sample.columns[name], _time_format(guesses[name])) for name in times}
-    out_of_order = [name for name in times if not OTHER_TIME.search(name) and not _rises(keys[name])]
+    own = [name for name in times if not OTHER_TIME.search(name) and not _is_after_the_rows(name, keys)]
+    out_of_order = [name for name in own if not _rises(keys[name])]
     if out_of_order:
         first = out_of_order[0]
         return _by_time(first, "as it says that the log is not in the order of time", _time_format(guesses[first]))
-    found = group_of(sample, label)
-    column = _one_line(found.column) if found else ""
+    grouping = group_of(sample, label)
+    column = _one_line(grouping.column) if grouping else ""
     if _runs(sample.columns[label]) <= 3:
         why = "at random, because the log seems to be sorted by the label"
-        if found:
-            return Division(_of_group(found.column), f"{why}; the rows of one {column} are in one split", found.column)
+        if grouping:
+            why += f"; the rows of one {column} are in one split"
+            return Division(_of_group(grouping.column), why, grouping.column)
         return Division({"by": "hash"}, why)
-    if found and found.is_scattered:
+    if grouping and grouping.is_scattered:
         why = f"the rows of one {column} are all over the log, and in one split here: a test row would be known by them"
-        return Division(_of_group(found.column), why, found.column)
+        return Division(_of_group(grouping.column), why, grouping.column)
     why = "the log's last rows are the test rows; by: hash draws them at random"
-    if found:
+    if grouping:
         why += f", {{by: group, column: {column}}} those of new values of {column}"
     return Division({"by": "order"}, why)
 
 
 def _time_format(guess: Guess) -> str:
-    """Returns the format with which a split reads a time column."""
+    """Returns the time format that a split uses for a column."""
     return str(guess.settings.get("format", "auto"))
 
 
-def _time_keys(values: Sequence[str], time_format: str) -> list[float]:
-    """Returns comparable numbers for the times of a column, in the order of the rows, without the unreadable ones."""
-    keys = moments_of(pa.array([value.encode() for value in values], pa.binary()), time_format)
-    known: list[float] = keys[~np.isnan(keys)].tolist()
-    return known
+def _time_keys(values: Sequence[str], time_format: str) -> np.ndarray:
+    """Returns comparable numbers for the times of a column, in the order of the rows; NaN for the unreadable ones."""
+    return moments_of(pa.array([value.encode() for value in values], pa.binary()), time_format)
+
+
+def _is_after_the_rows(name: str, keys: Mapping[str, np.ndarray]) -> bool:
+    """Returns whether a time is at least a day after another one by which the rows are in order, such as an arrival
+    after its booking.
+    """
+    others = (other for other in keys if other != name and _rises(keys[other]))
+    return any(
+        are_after(keys[name], keys[other]) and np.nanmedian(keys[name] - keys[other]) >= _DAY for other in others
+    )
 
 
 def _by_time(column: str, why: str, time_format: str = "auto") -> Division:
@@ -95,10 +108,10 @@ def _of_group(column: str) -> dict[str, Any]:
     return {"by": "group", "column": column}
 
 
-def _rises(numbers: Sequence[float]) -> bool:
-    """Returns whether numbers rise, with falls in at most 20% of their changes. Equal numbers are allowed."""
-    steps = [second - first for first, second in zip(numbers, numbers[1:], strict=False) if first != second]
-    return sum(step < 0 for step in steps) <= 0.2 * len(steps)
+def _rises(numbers: np.ndarray) -> bool:
+    """Returns whether numbers rise, with falls in at most 20% of their changes. Equal ones are allowed, NaN ignored."""
+    steps = np.diff(numbers[~np.isnan(numbers)])
+    return bool((steps < 0).sum() <= 0.2 * (steps != 0).sum())
 
 
 def _runs(values: list[str]) -> int:

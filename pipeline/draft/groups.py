@@ -39,7 +39,7 @@ def is_session(name: str) -> bool:
 
 
 def group_of(sample: LogSample, label: str) -> Group | None:
-    """Returns the column of sessions, otherwise that of users; None if the log has none.
+    """Returns the column of sessions, otherwise the column of users; None if the log has neither.
 
     In a log sorted by time, the rows of a session are close together, and the rows of a user are not.
 

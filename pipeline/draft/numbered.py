@@ -34,14 +34,14 @@ def numbered_vectors(sample: LogSample, guesses: Mapping[str, Guess]) -> list[Ma
     groups: dict[str, list[tuple[int, str]]] = {}
     others: set[str] = set()
     for name, guess in guesses.items():
-        found = _NUMBERED.fullmatch(name)
-        if not found or not guess.settings:
+        match = _NUMBERED.fullmatch(name)
+        if not match or not guess.settings:
             continue
         is_plain = guess.settings["kind"] == "numeric" and "written" not in guess.settings
         if is_plain and not guess.unsure and name in sample.columns:
-            groups.setdefault(found[1], []).append((int(found[2]), name))
+            groups.setdefault(match[1], []).append((int(match[2]), name))
         else:
-            others.add(found[1])
+            others.add(match[1])
     made = (_vector(prefix, sorted(members), sample) for prefix, members in groups.items() if prefix not in others)
     return [vector for vector in made if vector]
 

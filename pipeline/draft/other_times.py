@@ -68,19 +68,19 @@ def times_after(
         for name, guess in guesses.items()
         if guess.settings.get("kind") == "time"
     }
-    found: dict[str, Guess] = {}
+    changed: dict[str, Guess] = {}
     for name, own in itertools.permutations(moments, 2):
-        if own in found or not are_after(moments[name], moments[own]):
+        if own in changed or not are_after(moments[name], moments[own]):
             continue
         text = passing_gives_away(moments[name], moments[own], np.asarray(clicks, np.float64))
         told = f"times after those of {own}"
         if text or is_outcome(_TIME_END.sub("", name)):
             why = f"the time between both: {text}" if text else "of what follows the click, by its name"
-            found[name] = Guess({}, f"{told}; {why}: left out, as no request has it", True)
-        elif name not in found:
+            changed[name] = Guess({}, f"{told}; {why}: left out, as no request has it", True)
+        elif name not in changed:
             comment = f"{guesses[name].comment}; {told}: are they known when the row is shown?"
-            found[name] = dataclasses.replace(guesses[name], comment=comment, unsure=True)
-    return found
+            changed[name] = dataclasses.replace(guesses[name], comment=comment, unsure=True)
+    return changed
 
 
 def seconds_of(values: Sequence[str], time_format: str) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Drafts a commented configuration for a log without one (`ctrpipe init`)."""
 
 import dataclasses
+import itertools
 import pathlib
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from ctrpipe.pipeline.config.packaged_configs import configs_folder
 from ctrpipe.pipeline.draft.columns import CLICK_TASK, LabelGuess, guess_column, guess_label, guess_number
 from ctrpipe.pipeline.draft.division import Division, divided
 from ctrpipe.pipeline.draft.made_columns import MadeColumn
+from ctrpipe.pipeline.draft.missing_words import as_missing, missing_words, told, with_missing_values
 from ctrpipe.pipeline.draft.numbered import numbered_vectors
 from ctrpipe.pipeline.draft.other_times import other_times, times_after
 from ctrpipe.pipeline.draft.passing import passing_columns
@@ -45,6 +47,7 @@ _OF_ITEMS = 0.8  # of a list's elements are values of the column whose items the
 _FEWEST_ITEMS = 20  # different values of this column
 _FEWEST_CLICKS = 30  # of which a tenth are test rows
 _FEWEST_ROWS = 30  # below a second header
+_MANY_ALIKE = 8  # columns that share a comment
 # A file that a program numbers or names by date, as Spark and Beam do, or a folder of a partition, as Hive names it.
 _PART = re.compile(r"part([-_]?\d.*)?|[\d_-]+|[^=]+=.*")
 
@@ -112,12 +115,15 @@ def draft(
             f"ctrpipe prepare impressions {excerpt(patterns[0])} OUTPUT --column {lists}"
         )
     said.check(path, sample.columns)
-    sample, forms = plain_numbers(sample)
+    words = missing_words(sample, [said.label] if said.label else [])
+    sample, forms = plain_numbers(as_missing(sample, words))
     is_whole = len(files) == 1 and sample.rows < ROWS
     _check_counts(path, sample, said)
     _check_plain(path, forms, [said.label] if said.label else [])
     target = _label(path, sample, said.label)
-    _check_plain(path, forms, [target.column, *([target.number.column] if target.number else [])])
+    targets = [target.column, *([target.number.column] if target.number else [])]
+    _check_plain(path, forms, targets)
+    sample = with_missing_values(sample, words, targets)
     if target.has_gaps:  # rows without a label say nothing about the other columns and the label
         sample = sample.with_values(target.column)
     clicks = target.clicks(sample.columns[target.column])
@@ -126,7 +132,7 @@ def draft(
             f"{path}: the label {target.column} is {excerpt(sample.columns[target.column][0], 40)} in all "
             f"{sample.rows:,} rows, and a model needs both classes; name another one with --label"
         )
-    left_out = {target.column, *target.others, *([target.number.column] if target.number else [])}
+    left_out = {*targets, *target.others}
     kept = {said.time, said.user, said.group}
     of_no_feature = {
         column: role for column, role in roles(sample, target.column, clicks).items() if column not in kept
@@ -149,6 +155,7 @@ def draft(
         guesses |= {name: guess for name, guess in not_own.items() if name not in kept}
     if not any(guess.settings for guess in guesses.values()):
         raise _no_columns(path, target.column)
+    guesses |= {name: told(guesses[name], words[name]) for name in words if name in guesses}
     division = divided(sample, guesses, target.column, said.time, said.group, said.user)
     if division.without:
         text = "left out: no test row has a value of it that a training row has, as the split says"
@@ -262,8 +269,8 @@ def _check_second_header(path: str, sample: LogSample, label: str) -> None:
     rest = {name: values[1:] for name, values in sample.columns.items()}
     if guess_label(dataclasses.replace(sample, columns=rest), label):
         raise InputError(
-            f"{path}: --label {label}: '{excerpt(first, 40)}' in the first row is no label, and the others are: is it "
-            "a second header, such as one of units? Remove it from the file"
+            f"{path}: --label {label}: '{excerpt(first, 40)}' in the first row is not a label, but the others are; is "
+            "it a second header, such as units? Remove it from the file"
         )
 
 
@@ -349,7 +356,7 @@ def _page(
         "features:",
     ]
     for settings, members in _groups(guesses):
-        lines += [f"  #{'?' if guess.unsure else ''} {column}: {guess.comment}" for column, guess in members]
+        lines += _comments(members)
         entry = {"columns": [column for column, _ in members], **settings}
         lines.append(f"  - {_flow(entry)}")
     lines += [f"  #? {_one_line(column)}: {guess.comment}" for column, guess in guesses.items() if not guess.settings]
@@ -378,8 +385,13 @@ def _guess(
         return Guess({"kind": "categorical", **OFTEN}, "the user, as --user says")
     if not guess.settings or is_list:
         return guess
-    if is_whole and len(set(values)) == 1 and name != said.time:
-        return Guess({}, f"one value in all rows, {excerpt(values[0], 40)}: left out", True)
+    if len(set(values)) == 1 and name != said.time:
+        if is_whole:
+            return Guess({}, f"one value in all rows, {excerpt(values[0], 40)}: left out", True)
+        partitions: Any = sample.data.get("partitions", ())
+        if guess.settings["kind"] != "time" and name not in partitions:
+            seen = f"one value, {excerpt(values[0], 40)}, in the first {sample.rows:,} rows"
+            return dataclasses.replace(guess, comment=f"{seen}: does it vary later in the log?", unsure=True)
     if name not in (said.user, said.time) and (text := _betrays(values, guess, clicks)):
         if text.startswith(ALONE):
             return Guess({}, f"{text}; left out: is it known before the click?", True)
@@ -534,6 +546,15 @@ def _groups(guesses: dict[str, Guess]) -> list[tuple[dict[str, Any], list[tuple[
         if guess.settings:
             groups.setdefault(repr(guess.settings), (guess.settings, []))[1].append((_one_line(column), guess))
     return list(groups.values())
+
+
+def _comments(members: Sequence[tuple[str, Guess]]) -> Iterator[str]:
+    """Yields the comment of each column, one for many columns that follow one another and have the same."""
+    for (comment, unsure), alike in itertools.groupby(members, lambda member: (member[1].comment, member[1].unsure)):
+        columns = [column for column, _ in alike]
+        if len(columns) >= _MANY_ALIKE:
+            columns = [f"{columns[0]} to {columns[-1]}, {len(columns):,} columns"]
+        yield from (f"  #{'?' if unsure else ''} {column}: {comment}" for column in columns)
 
 
 def _one_line(column: str) -> str:

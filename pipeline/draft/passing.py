@@ -37,17 +37,17 @@ def passing_columns(
         order = range(len(next(iter(columns.values()))))
     else:
         return {}
-    found: dict[str, Guess] = {}
+    changed: dict[str, Guess] = {}
     for name, guess in guesses.items():
         if guess.settings.get("kind") != "categorical" or not _passes([columns[name][row] for row in order]):
             continue
         text = "hardly any value of the last fifth of the rows occurs in the rows before"
         if is_whole or is_session(name) or TIME_NAME.search(name):
-            found[name] = Guess({}, f"{text}; a model learns nothing from it for new rows: left out", True)
+            changed[name] = Guess({}, f"{text}; a model learns nothing from it for new rows: left out", True)
         else:
             asked = f"{guess.comment}; {text}: do values return later in the log?"
-            found[name] = dataclasses.replace(guess, comment=asked, unsure=True)
-    return found
+            changed[name] = dataclasses.replace(guess, comment=asked, unsure=True)
+    return changed
 
 
 def _passes(values: Sequence[str]) -> bool:

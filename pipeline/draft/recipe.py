@@ -4,6 +4,7 @@ import dataclasses
 import math
 from typing import Any
 
+import pyarrow.parquet
 import yaml
 
 from ctrpipe.common.stores import in_parallel, is_url
@@ -70,8 +71,6 @@ def count_rows(files: list[str], sample: LogSample) -> int:
         return sample.rows
     try:
         if sample.data.get("format") == "parquet":
-            import pyarrow.parquet  # lazy: only this format needs it
-
             counted = files[:_COUNTED_FILES]
             rows = 0
             for path in counted:

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
+from ctrpipe.pipeline.draft.truths import PAIRS
 from ctrpipe.transforms.log.sample import LogSample
 from ctrpipe.transforms.log.words import NUMBER, USUAL_MISSING
 
@@ -252,7 +253,7 @@ def _outcome(name: str, values: Sequence[str]) -> str:
 def _other_label(name: str, values: Sequence[str], clicks: Sequence[float]) -> str:
     """Returns the reason why a column is known only after the click; "" if there is none."""
     words = {value.lower().removesuffix(".0") for value in set(values) if _is(value)}
-    pair = next((pair for pair in (("1", "0"), ("true", "false"), ("yes", "no")) if words and words <= set(pair)), None)
+    pair = next((pair for pair in PAIRS if words and words <= set(pair)), None)
     if pair and _OTHER_LABEL.fullmatch(name):
         return "looks like a label too: left out; or is it known before the click?"
     rate = sum(clicks) / len(clicks)

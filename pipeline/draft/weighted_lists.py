@@ -37,8 +37,8 @@ def weighted_pairs(sample: LogSample, guesses: Mapping[str, Guess]) -> list[Made
             for other in free
             if other not in (name, *taken)
             and (other in sample.lists) == (name in sample.lists)
-            and _are_weights(other, found := _lists(sample.columns[other], separator))
-            and [len(row) for row in found] == lengths
+            and _are_weights(other, numbers := _lists(sample.columns[other], separator))
+            and [len(row) for row in numbers] == lengths
         ]
         stem = name.removesuffix("s")
         weights = next((other for other in fitting if stem in other), next(iter(fitting), None))

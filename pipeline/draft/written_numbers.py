@@ -59,12 +59,12 @@ class _Column:
 
 def plain_numbers(sample: LogSample) -> tuple[LogSample, dict[str, Form]]:
     """Returns a sample with written numbers converted to plain ones, and the form of each such column."""
-    found = {name: column for name, values in sample.columns.items() if (column := _column(name, values, sample))}
-    shown = {column.decimal for column in found.values() if column.decimal}
+    rewritten = {name: column for name, values in sample.columns.items() if (column := _column(name, values, sample))}
+    shown = {column.decimal for column in rewritten.values() if column.decimal}
     by_log = sample.data.get("decimal") or ("".join(shown) if len(shown) == 1 else "")
     are_texts = sample.data["format"] in ("csv", "tsv")
     columns, forms = dict(sample.columns), {}
-    for name, column in found.items():
+    for name, column in rewritten.items():
         form = _form(column, str(by_log), str(sample.data.get("decimal", ".")), are_texts)
         if form is None:
             continue
@@ -89,10 +89,10 @@ def _column(name: str, values: Sequence[str], sample: LogSample) -> _Column | No
             return None
         if not may_be_thousands(present, "."):
             return _Column("", "", present[:1], [(None, ".")], ".")
-    found = [match for value in present if (match := WRITTEN_NUMBER.fullmatch(value.replace("\u2212", "-")))]
-    if len(found) < _SHARE * len(present):
+    matches = [match for value in present if (match := WRITTEN_NUMBER.fullmatch(value.replace("\u2212", "-")))]
+    if len(matches) < _SHARE * len(present):
         return None
-    ends = {((match["before"] or "").strip(), match["after"] or "") for match in found}
+    ends = {((match["before"] or "").strip(), match["after"] or "") for match in matches}
     if len(ends) > 1 or any(value.startswith("+") and " " in value for value in present):  # a telephone number
         return None
     [(prefix, suffix)] = ends
@@ -100,9 +100,9 @@ def _column(name: str, values: Sequence[str], sample: LogSample) -> _Column | No
     for thousands, decimal in _SIGNS:
         form = Written(prefix=prefix, suffix=suffix, thousands=thousands, decimal=decimal)
         numbers = sum(number is not None for number in numbers_of(form, present))
-        if numbers == len(found):
+        if numbers == len(matches):
             fits.append((thousands, decimal))
-    figures = [match["figure"] for match in found]
+    figures = [match["figure"] for match in matches]
     if not fits:
         return None
     column = _Column(prefix, suffix, figures, fits)

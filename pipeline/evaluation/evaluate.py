@@ -126,13 +126,13 @@ def _within_groups(
     """Returns `gauc`, and `gauc_groups`: its 95% interval over groups, and how many groups and rows it leaves out."""
     own = groups != NO_GROUP
     of_rows = None if weights is None else weights[own]
-    found = group_aucs(groups[own], labels[own], probabilities[own], of_rows, evaluation.group_weight)
+    grouped = group_aucs(groups[own], labels[own], probabilities[own], of_rows, evaluation.group_weight)
     described: dict[str, Any] = {"column": evaluation.group, "weighted_by": evaluation.group_weight}
-    described |= {"groups": len(found.aucs), "left_out": found.one_class, "rows_without_group": int((~own).sum())}
-    if len(found.aucs) > 1 and found.value is not None:
-        half = NORMAL_QUANTILE * float(np.linalg.norm(found.components))
-        described |= {"low": found.value - half, "high": found.value + half}
-    return {"gauc": found.value, "gauc_groups": described}
+    described |= {"groups": len(grouped.aucs), "left_out": grouped.one_class, "rows_without_group": int((~own).sum())}
+    if len(grouped.aucs) > 1 and grouped.value is not None:
+        half = NORMAL_QUANTILE * float(np.linalg.norm(grouped.components))
+        described |= {"low": grouped.value - half, "high": grouped.value + half}
+    return {"gauc": grouped.value, "gauc_groups": described}
 
 
 def _check_finite(name: str, probabilities: dict[str, np.ndarray]) -> None:
@@ -164,10 +164,10 @@ def _read_codes(files: Sequence[pathlib.Path], column: str, spec: LogSpec) -> tu
     """Returns the distinct values of a column as texts [V], without weights, and the index of each row's value [N]."""
     table = pa.Table.from_batches(read_payload(files, [column]))
     values = table[column].combine_chunks().dictionary_encode()
-    found = [_text(value) for value in [*values.dictionary.to_pylist(), None]]
+    names = [_text(value) for value in [*values.dictionary.to_pylist(), None]]
     if before := spec.weight_separators.get(column):
-        found = names_alone(found, spec.separators[column], before)
-    texts = np.array(found, object)
+        names = names_alone(names, spec.separators[column], before)
+    texts = np.array(names, object)
     texts, same = np.unique(texts, return_inverse=True)
     return texts, same[values.indices.fill_null(len(values.dictionary)).to_numpy()]
 

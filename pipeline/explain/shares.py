@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import tensorflow as tf
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.near import did_you_mean
@@ -22,6 +23,7 @@ from ctrpipe.pipeline.monitoring.drift import LEVEL, SIDES
 from ctrpipe.pipeline.run.model_rows import good_rows
 from ctrpipe.pipeline.run.trained_model import TrainedModel
 from ctrpipe.serving import explained
+from ctrpipe.serving.export.attributions import Attributions
 from ctrpipe.serving.rows import Scorer
 from ctrpipe.transforms.features.slots import column_of_slot
 from ctrpipe.transforms.log.files import find_files
@@ -145,10 +147,6 @@ def _attribute(source: TrainedModel, scorer: Scorer) -> Attribute:
 
 
 def _by_keras(kept: pathlib.Path, source: TrainedModel, scorer: Scorer) -> Attribute:
-    import tensorflow as tf  # lazy: takes 4 s, so errors come first
-
-    from ctrpipe.serving.export.attributions import Attributions
-
     position = source.position()
 
     def packed(rows: pa.Table) -> Iterator[dict[str, npt.NDArray[Any]]]:

@@ -125,8 +125,8 @@ class Argo:
             if _ATTEMPT.sub("", node.get("displayName") or "") != driver:
                 continue
             for output in (node.get("outputs") or {}).get("parameters") or ():
-                if output.get("name") == _POD and (found := _arguments_of(output.get("value") or "")) is not None:
-                    return found
+                if output.get("name") == _POD and (value := _arguments_of(output.get("value") or "")) is not None:
+                    return value
         return None
 
     def pods(self, node: str) -> list[str]:
@@ -155,7 +155,7 @@ def tell_causes(host: Host, run_id: str, steps: list[Step], say: Callable[[str],
                 reason = "its log ends with signal: killed, as where it wanted more memory than it may have"
         else:
             pod = argo.pods(step.nodes[0])[0] if step.nodes else ""
-            container = found[1] if (found := _CONTAINER.match(reason)) else "main"
+            container = match[1] if (match := _CONTAINER.match(reason)) else "main"
             command = f"kubectl -n {host.namespace or 'kubeflow'} logs {pod} -c {container}"
             look = command if pod else "see the run's page"
             say(f"{step.name}: Kubeflow gives no log of it, neither its pod's nor an archived one; {look}")

@@ -114,8 +114,8 @@ def check_pipeline(config: RunConfig) -> None:
     """Raises InputError if a training needs several pods, or if Kubeflow would replace a text."""
     if config.training.distribution == "multi_worker":
         raise InputError("training.distribution: a step is one pod; compile a TrainJob, with --hosts 2 or more")
-    if found := text_with_braces(config.model_dump(mode="json", exclude_unset=True)):
-        where, text = found
+    if braced := text_with_braces(config.model_dump(mode="json", exclude_unset=True)):
+        where, text = braced
         raise InputError(f"{where}: Argo would replace what follows {BRACES} in {text[:60]!r}; write it without")
 
 

@@ -59,7 +59,7 @@ def compile_sweep(
         settings: Overrides for every point, such as `training.epochs=2`.
         grid: Values of a key, such as `model.top_k=2,5,10`, for a run's configuration.
         output: The file.
-        seeds: The number of training runs per point. None for that of the file, or 3.
+        seeds: The number of training runs per point. None: the number in the sweep file, or 3.
         parallel: The number of training runs at the same time.
 
     Returns:

@@ -28,7 +28,7 @@ class Step:
         name: The step's name, as in kubeflow.resources.
         state: Kubeflow's state, such as RUNNING. UNKNOWN if Kubeflow says none: the step has not run.
         seconds: The duration. None if the step has not ended, or if Kubeflow does not say it.
-        cached: Whether the outputs are those of an earlier run.
+        cached: Whether the outputs come from an earlier run.
         attempts: How often the step's container was started, as far as is known.
         nodes: Ids of the nodes that may have the log of the step's last attempt, the likeliest first.
         driver: Whether the step's driver has failed, so that the step itself did not start.

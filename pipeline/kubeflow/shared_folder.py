@@ -71,8 +71,8 @@ class _StoredFolder(SharedFolder):
 
     def fetch(self, wanted: Callable[[str], bool] = lambda _: True) -> None:
         root = self._url.rstrip("/")
-        found = [url[len(root) + 1 :] for url, _ in stores.objects_below(root)]
-        chosen = [name for name in found if name not in self._known and not _is_of_one_pod(name) and wanted(name)]
+        present = [url[len(root) + 1 :] for url, _ in stores.objects_below(root)]
+        chosen = [name for name in present if name not in self._known and not _is_of_one_pod(name) and wanted(name)]
         for name in chosen:
             (self.path / name).parent.mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor(_THREADS, "fetch") as threads:

@@ -1,7 +1,7 @@
 """The artifacts of a run that Kubeflow's pages display beyond metrics: curves, rows, versions and TensorBoard.
 
-Kubeflow draws what it finds in the metadata of artifacts with a type that it knows. The keys of a curve and of a
-confusion matrix are those of kfp's ClassificationMetrics.
+Kubeflow draws the metadata of artifacts whose type it knows. Curves and confusion matrices use the keys of kfp's
+ClassificationMetrics.
 """
 
 import json

@@ -159,7 +159,7 @@ def start(
         package: The compiled pipeline.
         parameters: Values by name. Other parameters have their defaults.
         cron: The result of `ctrpipe.pipeline.kubeflow.cron.read_cron`. None for a single run that starts immediately.
-        account: The service account of the steps. None for that of the package.
+        account: The service account of the steps. None: the account in the package.
         experiment: Kubeflow's group of runs. None for the pipeline's name.
         replace: Whether a schedule takes the place of those that the pipeline has.
 

@@ -100,7 +100,7 @@ def text_with_braces(values: Any, key: str = "") -> tuple[str, str] | None:
     elif isinstance(values, dict):
         places = ((f"{key}.{name}".lstrip("."), str(name), value) for name, value in values.items())
         below = ((place, each) for place, name, value in places for each in (name, value))
-    return next((found for place, value in below if (found := text_with_braces(value, place))), None)
+    return next((braced for place, value in below if (braced := text_with_braces(value, place))), None)
 
 
 def local_path(artifact: dict[str, Any]) -> pathlib.Path:

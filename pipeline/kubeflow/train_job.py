@@ -220,11 +220,11 @@ def _environment(config: RunConfig) -> list[dict[str, Any]]:
     job = {"fieldRef": {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/jobset-name']"}}
     # Several hosts never train by themselves on JAX, where the backend is left to the run.
     backend = "jax" if config.training.backend == "jax" else "tensorflow"
-    found: list[dict[str, Any]] = [{"name": "JOB", "valueFrom": job}, {"name": "BACKEND", "value": backend}]
-    found += [{"name": key, "value": as_it_is(value)} for key, value in kubeflow.environment.items()]
+    variables: list[dict[str, Any]] = [{"name": "JOB", "valueFrom": job}, {"name": "BACKEND", "value": backend}]
+    variables += [{"name": key, "value": as_it_is(value)} for key, value in kubeflow.environment.items()]
     for key, secret in kubeflow.secrets.items():
-        found.append({"name": key, "valueFrom": {"secretKeyRef": {"name": secret.name, "key": secret.key}}})
-    return found
+        variables.append({"name": key, "valueFrom": {"secretKeyRef": {"name": secret.name, "key": secret.key}}})
+    return variables
 
 
 def _job(config: RunConfig, name: str, hosts: int, folder: str) -> dict[str, Any]:

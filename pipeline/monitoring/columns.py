@@ -71,8 +71,8 @@ def time_spans(spec: LogSpec, rows: Mapping[str, pa.Table]) -> dict[str, dict[st
     for name, time_format in spec.time_formats.items():
         columns = {split: _whole(table[name]) for split, table in rows.items()}
         dates = any(_are_dates(column, time_format) for column in columns.values())
-        found = {split: _span(column, time_format, dates) for split, column in columns.items()}
-        spans[name] = {split: span for split, span in found.items() if span}
+        by_split = {split: _span(column, time_format, dates) for split, column in columns.items()}
+        spans[name] = {split: span for split, span in by_split.items() if span}
     return spans
 
 

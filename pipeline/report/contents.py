@@ -101,7 +101,7 @@ def log_text(files: Sequence[Mapping[str, Any]]) -> str:
 def splits(statistics: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Returns the rows, clicks, and first and last time of each split; if no time is known, the first and last file.
 
-    The times of a log that is split by time are those of the split. Other logs use their first time column.
+    A log that is split by time uses the times of the split. Other logs use their first time column.
     """
     times: Mapping[str, Mapping[str, Sequence[str]]] = statistics.get("times", {})
     spans: dict[str, Sequence[str]] = {name: split.get("span", []) for name, split in statistics["splits"].items()}

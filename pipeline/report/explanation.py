@@ -108,7 +108,7 @@ def _pairs(explanation: dict[str, Any]) -> dict[str, str]:
 
 
 def tokens_of_maps(maps: int) -> int:
-    """Returns the number of tokens per attention map for which a page has about MOST_CELLS cells at most."""
+    """Returns the number of tokens per attention map that keeps a page at about MOST_CELLS cells or fewer."""
     return min(max(math.isqrt(MOST_CELLS // max(maps, 1)), LEAST_TOKENS), MOST_TOKENS)
 
 

@@ -78,8 +78,8 @@ def measure(predictions: bytes, slices: Mapping[str, Mapping[str, Any]]) -> dict
     """
     columns, table = read_predictions(predictions)
     of = {"model": "probability", "baseline": "baseline_probability", "uncalibrated": "uncalibrated_probability"}
-    found: dict[str, Any] = {name: _intervals(columns, column, ESTIMATORS) for name, column in of.items()}
-    return {**found, "ahead": _ahead(columns), "top": _top(columns), "slices": _slices(columns, table, slices)}
+    measures: dict[str, Any] = {name: _intervals(columns, column, ESTIMATORS) for name, column in of.items()}
+    return {**measures, "ahead": _ahead(columns), "top": _top(columns), "slices": _slices(columns, table, slices)}
 
 
 def _intervals(columns: Columns, column: str, estimators: Mapping[str, Estimator]) -> dict[str, list[float] | None]:
@@ -142,16 +142,16 @@ def _slices(
     lost = weights * metrics.log_losses(columns["label"], columns["probability"])
     separators = about_rows(table).get("separators", {})
     judged = {name: ESTIMATORS[name] for name in ("auc", "calibration")}
-    found: dict[str, dict[str, dict[str, Any]]] = {}
+    by_column: dict[str, dict[str, dict[str, Any]]] = {}
     for column, values in slices.items():
         if SLICE + column not in table.column_names:
             continue
         encoded = table[SLICE + column].combine_chunks()
         encoded = encoded if isinstance(encoded, pa.DictionaryArray) else encoded.dictionary_encode()
         texts, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy(zero_copy_only=False)
-        found[column] = {}
+        by_column[column] = {}
         for value, rows in frequent_slices(texts, codes, separators.get(column, ""), len(values)):
             own = {name: values[rows] for name, values in columns.items()}
             cost = float(lost[rows].sum() / lost.sum()) if lost.sum() else None
-            found[column][value] = {"cost": cost, **_intervals(own, "probability", judged)}
-    return found
+            by_column[column][value] = {"cost": cost, **_intervals(own, "probability", judged)}
+    return by_column

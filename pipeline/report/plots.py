@@ -54,27 +54,39 @@ def charts(predictions: bytes, history: dict[str, Any]) -> dict[str, Drawn]:
 
 
 def _training(history: dict[str, Any]) -> dict[str, Chart]:
-    """Returns the learning curves. If one training run followed another, each has its own charts."""
+    """Returns the learning curves. If one training run followed another, each has its own charts, except for one with
+    a single evaluation. Fits of a regression with other variances of its prior are shown by this variance.
+    """
     evaluations, best = history["evaluations"], history["best"]
     examples = [row["examples"] for row in evaluations]
     starts = [0, *(place for place in range(1, len(examples)) if examples[place] < examples[place - 1]), len(examples)]
     parts = list(itertools.pairwise(starts))
-    best_at = None if best is None else examples[best]
     charts = {}
     for number, (start, stop) in enumerate(parts, 1):
-        rows, end = evaluations[start:stop], f", part {number} of {len(parts)}" if len(parts) > 1 else ""
-        mark = best_at if best is not None and start <= best < stop else None
-        losses = [_history(rows, "training", "train_loss"), _history(rows, "validation", "validation_log_loss")]
-        ranked = [_history(rows, "validation", "validation_auc")]
-        names = ("examples", "log loss"), ("examples", "AUC")
-        charts[f"Training: log loss{end}"] = Chart("Log loss by examples", losses, names[0], mark=mark)
-        charts[f"Training: AUC{end}"] = Chart("AUC by examples", ranked, names[1], mark=mark)
+        rows = evaluations[start:stop]
+        if len(parts) > 1 and len(rows) == 1:
+            continue
+        by_prior = all(row.get("prior_variance") for row in rows)
+        end = f", part {number} of {len(parts)}" if len(parts) > 1 else ""
+        end = f"{end} (regression)" if by_prior else end
+        by = "variance of the prior, log10" if by_prior else "examples"
+        mark = _place(evaluations[best], by_prior) if best is not None and start <= best < stop else None
+        rows = sorted(rows, key=lambda row: _place(row, by_prior))
+        losses = [_history(rows, "training", "train_loss", by_prior)]
+        losses.append(_history(rows, "validation", "validation_log_loss", by_prior))
+        ranked = [_history(rows, "validation", "validation_auc", by_prior)]
+        charts[f"Training: log loss{end}"] = Chart(f"Log loss by {by}", losses, (by, "log loss"), mark=mark)
+        charts[f"Training: AUC{end}"] = Chart(f"AUC by {by}", ranked, (by, "AUC"), mark=mark)
     return charts
 
 
-def _history(evaluations: list[dict[str, Any]], name: str, key: str) -> Line:
+def _place(row: dict[str, Any], by_prior: bool) -> float:
+    return math.log10(row["prior_variance"]) if by_prior else float(row["examples"])
+
+
+def _history(evaluations: list[dict[str, Any]], name: str, key: str, by_prior: bool) -> Line:
     values = [math.nan if row[key] is None else row[key] for row in evaluations]
-    return Line(name, [row["examples"] for row in evaluations], values, dots=True)
+    return Line(name, [_place(row, by_prior) for row in evaluations], values, dots=True)
 
 
 def _models(columns: Columns) -> list[tuple[str, np.ndarray]]:

@@ -111,10 +111,10 @@ def _render(metrics: pathlib.Path, data: pathlib.Path) -> str:
 
 def _at(settings: dict[str, Any], *keys: str) -> Any:
     """Returns a setting of config.yaml by its keys; None if it is missing."""
-    found: Any = settings
+    value: Any = settings
     for key in keys:
-        found = found.get(key) if isinstance(found, dict) else None
-    return found
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 def _drift_warning(drift: dict[str, Any] | None) -> list[str]:

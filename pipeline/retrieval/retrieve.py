@@ -225,15 +225,15 @@ def index_items(
     return indexed
 
 
-def _fingerprint(version: pathlib.Path, found: Catalogue, top: int, approximate: Approximate | None) -> str:
+def _fingerprint(version: pathlib.Path, catalogue: Catalogue, top: int, approximate: Approximate | None) -> str:
     """Returns a hash that two indexes share only if they have the same model, items and settings.
 
     The model is identified by its extra assets, which include its predictions for some rows. Its graph is not used,
     because an index changes it.
     """
-    parts = [top, None if approximate is None else dataclasses.asdict(approximate), found.names.tolist()]
+    parts = [top, None if approximate is None else dataclasses.asdict(approximate), catalogue.names.tolist()]
     digest = hashlib.sha256(repr(parts).encode())
-    digest.update(np.ascontiguousarray(found.vectors).tobytes())
+    digest.update(np.ascontiguousarray(catalogue.vectors).tobytes())
     for path in sorted((version / ASSETS).iterdir()):
         if path.name not in _OF_AN_INDEX:
             digest.update(f"{path.name} {path.stat().st_size} ".encode() + path.read_bytes())

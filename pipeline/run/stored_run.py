@@ -147,9 +147,9 @@ def upload_run(folder: pathlib.Path, url: str, trained: pathlib.Path | None = No
         url: The URL of the run's folder.
         trained: The artifact of the trained model, if it is in the folder.
     """
-    found = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
+    paths = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
     newest = newest_version(folder / KEPT_BY_VERSION)
     for below in (*(folder / name for name in _FOLDERS), newest, trained):
         if below is not None and below.is_relative_to(folder):
-            found += [path for path in below.rglob("*") if path.is_file()]
-    upload(folder, url, [path.relative_to(folder).as_posix() for path in found])
+            paths += [path for path in below.rglob("*") if path.is_file()]
+    upload(folder, url, [path.relative_to(folder).as_posix() for path in paths])

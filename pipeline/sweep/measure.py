@@ -139,8 +139,8 @@ def measure(
                 continue
             known = scored.labelled(task)
             of_rows = known.labels[task], known.probabilities[task], known.weights
-            found = None if known.groups is None else gauc_estimate(known.groups, *of_rows, known.group_weight)
-            numbers["gauc"] = None if found is None else found.value
+            grouped = None if known.groups is None else gauc_estimate(known.groups, *of_rows, known.group_weight)
+            numbers["gauc"] = None if grouped is None else grouped.value
     parameters, tables = count_parameters(learner.network)
     tail = None
     if test.tail is not None:

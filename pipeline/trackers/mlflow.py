@@ -30,8 +30,8 @@ def track(run: FinishedRun) -> str:
 
     client = mlflow.MlflowClient()
     experiment = os.environ.get("MLFLOW_EXPERIMENT_NAME", run.name)
-    found = client.get_experiment_by_name(experiment)
-    place = found.experiment_id if found else client.create_experiment(experiment)
+    known = client.get_experiment_by_name(experiment)
+    place = known.experiment_id if known else client.create_experiment(experiment)
     made = client.create_run(place, run_name=run.name, tags={"ctrpipe.folder": str(run.folder)})
     key = made.info.run_id
     parameters = [Param(name, str(value)[:_MOST_CHARACTERS]) for name, value in flat(run.config)]

@@ -64,8 +64,8 @@ def hook_loss(name: str) -> Callable[[Any, Any], Any]:
         values = np.asarray(keras.ops.convert_to_numpy(loss(*map(keras.ops.convert_to_tensor, (labels, logits)))))
     is_finite = values.dtype.kind == "f" and bool(np.isfinite(values).all())
     if values.shape != labels.shape or not is_finite:
-        found = f"{values.dtype} of shape {list(values.shape)}{'' if is_finite else ', not all of them finite floats,'}"
-        raise InputError(f"the loss {name} returned {found} for {len(labels)} rows; return a finite float for each row")
+        wrong = f"{values.dtype} of shape {list(values.shape)}{'' if is_finite else ', not all of them finite floats,'}"
+        raise InputError(f"the loss {name} returned {wrong} for {len(labels)} rows; return a finite float for each row")
     of_rows = keras.KerasTensor(labels.shape, "float32")
     try:
         _Compiled(loss).compute_output_spec(of_rows, of_rows)

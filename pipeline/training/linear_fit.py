@@ -345,7 +345,7 @@ class FitProgress:
     """Describes the progress of a fit: the steps, the seconds, and an estimate of the remaining seconds.
 
     The decreases of the loss fall about geometrically. The estimate extrapolates from the largest and the smallest
-    decrease so far to the one that ends the fit.
+    decrease so far to the decrease that ends the fit.
 
     Args:
         decrease: The relative decrease in a step that ends the fit.

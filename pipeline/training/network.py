@@ -54,12 +54,12 @@ def _check_logits(name: str, network: CTRModel, feature_map: FeatureMap) -> None
     Logits of another shape would be broadcast against the labels, and the loss would be wrong.
     """
     rows, expected = 2, (2, len(feature_map.tasks))
-    found = tuple(
+    shape = tuple(
         network({name: np.repeat(values, rows, axis=0) for name, values in empty_row(feature_map).items()}).shape
     )
-    if found != expected:
+    if shape != expected:
         raise InputError(
-            f"{name} returned logits of shape {list(found)} for {rows} rows; `interact` must return one for each row "
+            f"{name} returned logits of shape {list(shape)} for {rows} rows; `interact` must return one for each row "
             f"and task, here {list(expected)}"
         )
 

@@ -32,7 +32,7 @@ class RowOptimizer(Protocol):
 
     @property
     def slot_names(self) -> tuple[str, ...]:
-        """Returns the name of each slot. Adam's moments have the same names as those of dense weights."""
+        """Returns the name of each slot. Adam's moments are named like the moments of dense weights."""
 
     def slot_widths(self, width: int) -> tuple[int, ...]:
         """Returns the width of each slot (state table, initially zero) for a table of this width."""

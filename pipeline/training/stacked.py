@@ -92,7 +92,7 @@ def _settings(network: LightGBM) -> dict[str, float]:
 def _check_trees(network: LightGBM, booster: Any, rows: StackedRows) -> None:
     """Raises RuntimeError if the trees in the model differ from LightGBM's."""
     values = rows.values[:_CHECKED]
-    found = np.asarray(network.trees(values))[:, 0]
+    logits = np.asarray(network.trees(values))[:, 0]
     expected = booster.predict(values, raw_score=True)
-    if (distance := float(np.abs(found - expected).max())) > _CLOSE:
+    if (distance := float(np.abs(logits - expected).max())) > _CLOSE:
         raise RuntimeError(f"a logit of the trees in the model is {distance:.2g} off LightGBM's")

@@ -58,8 +58,8 @@ def load_encoder(network: Any, model: Model) -> None:
     """
     if model.encoder in (None, RANDOM):
         return
+    from ctrpipe.models.text.cascading import text_model_of
     from ctrpipe.models.text.checkpoint import load_weights  # lazy, see _options
-    from ctrpipe.models.text.encoded import text_model_of
 
     text_model = text_model_of(network)
     if text_model is None:

@@ -13,7 +13,7 @@ import pathlib
 import shutil
 import time
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import optuna
 
@@ -37,8 +37,10 @@ from ctrpipe.pipeline.tune.plan import TunePlan
 from ctrpipe.pipeline.tune.results import write_results
 from ctrpipe.pipeline.tune.study import Study
 from ctrpipe.pipeline.tune.summary import Summary, summarise
-from ctrpipe.pipeline.tune.trial import TrialResult
 from ctrpipe.transforms.log.described_files import describe_files
+
+if TYPE_CHECKING:
+    from ctrpipe.pipeline.tune.trial import TrialResult
 
 
 def run_tune(plan: TunePlan, files: list[str], output: pathlib.Path) -> Summary:
@@ -203,7 +205,7 @@ class Session:
         running.lags = self.study.report(running.trial, evaluation, worth)
         return running.lags or self.study.is_over_time
 
-    def end(self, running: RunningTrial, result: TrialResult) -> None:
+    def end(self, running: RunningTrial, result: "TrialResult") -> None:
         """Reports a trial's result to the study, unless the trial was stopped because the time budget is spent."""
         if result.stopped and not running.lags:
             return

@@ -9,7 +9,7 @@ import json
 import pathlib
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import optuna
 import sqlalchemy.exc
@@ -19,7 +19,9 @@ from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.pipeline.evaluation.further import further_metrics
 from ctrpipe.pipeline.training.progress import measured
 from ctrpipe.pipeline.tune.plan import TunePlan
-from ctrpipe.pipeline.tune.trial import TrialResult
+
+if TYPE_CHECKING:
+    from ctrpipe.pipeline.tune.trial import TrialResult
 
 STUDY = "study.sqlite"
 # Trials are compared with the median of completed trials, so a few must complete first. Hyperband would need the
@@ -204,7 +206,7 @@ class Study:
         trial.set_user_attr("trial_seconds", seconds)
         self.note_seconds()
 
-    def tell(self, trial: optuna.Trial, result: TrialResult, seconds: float) -> FrozenTrial:
+    def tell(self, trial: optuna.Trial, result: "TrialResult", seconds: float) -> FrozenTrial:
         """Stores the result of a trial."""
         best = result.best
         trial.set_user_attr("steps", result.steps + sum(trial.user_attrs.get("stages", {}).values()))

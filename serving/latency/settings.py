@@ -86,7 +86,7 @@ def read_settings(path: pathlib.Path | None, quick: bool, **options: object) -> 
 
     Args:
         path: The YAML file, or None.
-        quick: Whether the defaults are those of QUICK.
+        quick: Whether QUICK gives the defaults.
         options: Settings by name. `rates` replaces the open loop's loads.
 
     Raises:

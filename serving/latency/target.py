@@ -1,4 +1,4 @@
-"""The server to measure: one that the benchmark starts, or one that already runs."""
+"""The server to measure: the benchmark starts it, or it already runs."""
 
 import contextlib
 import dataclasses

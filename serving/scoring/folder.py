@@ -288,5 +288,5 @@ def stored_scoring(url: str) -> Iterator[pathlib.Path]:
         if stores.is_file(stores.join(url, MANIFEST)) and not (folder / SUMMARY).exists():
             raise StoreError(f"{url}: holds the result of another scoring; choose another --output or remove it")
         yield folder
-        found = [*folder.glob("part-*.parquet"), *folder.glob(f"{DEAD_LETTER}/*"), folder / SUMMARY]
-        upload(folder, url, [path.relative_to(folder).as_posix() for path in found])
+        paths = [*folder.glob("part-*.parquet"), *folder.glob(f"{DEAD_LETTER}/*"), folder / SUMMARY]
+        upload(folder, url, [path.relative_to(folder).as_posix() for path in paths])

@@ -142,9 +142,9 @@ def _pieces(body: bytes, start: int, end: int, padded: Iterator[int]) -> Iterato
     """Yields the bounds of each group of fields, and the large field after it, if any."""
     first = at = start
     while at < end:
-        found = _SHORT_FIELDS.match(body, at, min(first + PIECE_BYTES, end))
-        assert found  # the pattern matches nothing too
-        at = found.end()
+        match = _SHORT_FIELDS.match(body, at, min(first + PIECE_BYTES, end))
+        assert match  # the pattern matches nothing too
+        at = match.end()
         is_full = at - first > PIECE_BYTES - _LONGEST_SHORT
         if at < end and not is_full:  # the next field is none of the short ones
             tag, content = _number(body, at, end)
@@ -171,13 +171,13 @@ def _pieces(body: bytes, start: int, end: int, padded: Iterator[int]) -> Iterato
 
 def _number(body: bytes, at: int, end: int) -> tuple[int, int]:
     """Returns the varint at a position, and its end."""
-    found = _NUMBER.match(body, at, end)
-    if not found:
+    match = _NUMBER.match(body, at, end)
+    if not match:
         raise DecodeError("a number does not end")
     value = 0
-    for place, byte in enumerate(found.group()):
+    for place, byte in enumerate(match.group()):
         value |= (byte & 0x7F) << 7 * place
-    return value, found.end()
+    return value, match.end()
 
 
 def _end_of_number(body: bytes, wire_type: int, at: int, end: int) -> int:

@@ -347,8 +347,8 @@ def with_found_folder(options: ServerOptions) -> ServerOptions:
         )
     if graph_file(base).exists():
         raise InputError(f"{base}: a single version; give the folder that it is in, {base.resolve().parent}")
-    found = base_path_of(base)
-    return options if found == base else dataclasses.replace(options, model_base_path=found)
+    folder = base_path_of(base)
+    return options if folder == base else dataclasses.replace(options, model_base_path=folder)
 
 
 def set_environment(options: ServerOptions) -> None:

@@ -1,8 +1,8 @@
 """Runs the rows of a request in pieces.
 
-TensorFlow does not interrupt an operation. An operation on 260,000 rows takes seconds, during which a request of ten
-rows would wait, so a large request runs one piece after another. A smaller one that finds idle processors runs its
-pieces side by side. In a model exported by ctrpipe an answer depends only on its own row, so pieces give the same
+TensorFlow does not interrupt an operation. An operation on 260,000 rows takes seconds, and a request of ten rows would
+wait for it, so a large request runs one piece after another. A smaller request runs its pieces side by side if
+processors are idle. In a model exported by ctrpipe an answer depends only on its own row, so pieces give the same
 answers.
 """
 

@@ -25,8 +25,8 @@ class Setting:
     """A server's thread and batching settings.
 
     Args:
-        intra_op: Threads within an operation; 0, with an `inter_op` of -1, is the default of `ctrpipe serve`, by which
-            idle processors may share a request's rows.
+        intra_op: Threads within an operation. 0, with an `inter_op` of -1, is the default of `ctrpipe serve`: idle
+            processors may share a request's rows.
         inter_op: Operations that run concurrently; -1 = one after another, in the request's own thread.
         onednn: Whether oneDNN multiplies matrices; otherwise Eigen does.
         batching: Fields of BatchingParameters; empty: no batching.

@@ -71,7 +71,7 @@ def endless_header(target: Target) -> list[Measure]:
 
 
 def many_headers(target: Target) -> list[Measure]:
-    """60,000 headers of an empty value: 240 KB, of which a name and a value are 60 KB."""
+    """60,000 headers without a value: 240 KB, 60 KB of them names and values."""
     answer = statuses(target, b"POST / HTTP/1.1\r\nHost: a\r\n" + b"a:\r\n" * 60_000 + b"\r\n")
     return [Measure("answers other than 431", answer != [431], 0)]
 

@@ -60,7 +60,7 @@ class Target:
 
     Attributes:
         server: Its addresses.
-        long: Whether attacks have their full size, of minutes, or that of `make test`.
+        long: Whether attacks have their full size, which takes minutes, or the size for `make test`.
         models: The folder of its models, for servers with other flags; None where the server is not ours.
     """
 

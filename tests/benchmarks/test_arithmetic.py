@@ -306,7 +306,7 @@ def test_rows_are_shared_by_the_fields():
 
 @pytest.mark.parametrize("model", ["deepfm", "din"])
 def test_the_step_of_a_table_reads_a_history_of_any_model(model):
-    """Two steps in 0.03 s are 15 ms each; what the training is asked for has the history, whatever the model."""
+    """Two steps in 0.03 s are 15 ms each; the benchmark asks for a history, whatever the model."""
     asked = []
 
     class Training(Ours):
@@ -418,7 +418,7 @@ def test_a_result_that_cannot_be_written(tmp_path):
 
 
 class OfZoo:
-    """Replaces both sides: says which models its package has, and keeps what it is asked to train."""
+    """Replaces both sides: names the models of its package, and records the requests to train."""
 
     def __init__(self):
         self.backend, self.threads, self.asked = "tensorflow", 2, []

@@ -1,4 +1,4 @@
-"""What is said where this machine has no client of Hadoop. tests/hdfs has the tests with a server."""
+"""Messages on a machine without Hadoop's client. tests/hdfs has the tests with a server."""
 
 import os
 import zipfile

@@ -328,7 +328,7 @@ def test_what_cannot_run_on_a_cluster_is_one_line(tmp_path):
 
 
 def refusal(step=None, **kubeflow):
-    """What is said against settings of the section kubeflow, or of its step Trainer. None for what is taken."""
+    """The error for settings of the section kubeflow, or of its step Trainer. None if they are accepted."""
     given = {**kubeflow, **({"resources": {"Trainer": step}} if step else {})}
     try:
         Kubeflow.model_validate(given)

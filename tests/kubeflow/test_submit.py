@@ -109,7 +109,7 @@ def run(package, api, *more):
 
 
 def lines(output):
-    """What is said of steps, without the seconds before it."""
+    """The printed lines about steps, without the seconds before them."""
     return [line.partition("] ")[2] for line in output.splitlines() if re.match(r"\[ *[0-9.]+s\] ", line)]
 
 

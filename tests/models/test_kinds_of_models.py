@@ -1,6 +1,6 @@
 """The models that stand for the others in `make test` have every part that any model has.
 
-That the families have every layer is asked in test_models.py, which builds every model.
+test_models.py, which builds every model, checks that the families have every layer.
 """
 
 from ctrpipe.models.base.registry import model_class

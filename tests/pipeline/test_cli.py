@@ -152,6 +152,7 @@ def test_usage_mistakes_are_exit_code_2_without_a_traceback(tmp_path):
     [
         (["rnu", "x.yaml"], "No such command 'rnu'; did you mean run?"),
         (["train", "x.yaml"], "No such command 'train'; did you mean run?"),
+        (["trainn"], "No such command 'trainn'; did you mean run?"),
         (["Score"], "No such command 'Score'; did you mean score?"),
         (["tune_serving"], "No such command 'tune_serving'; did you mean tune-serving?"),
         (["walk-on-water"], "No such command 'walk-on-water'; `ctrpipe --help` lists them"),

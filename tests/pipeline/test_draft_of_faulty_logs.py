@@ -55,6 +55,14 @@ def test_a_name_that_is_also_a_value_is_a_header(tmp_path):
     assert kinds(config) == {"site": "categorical", "price": "numeric"}
 
 
+def test_a_name_that_is_also_one_of_many_values_is_a_header_above_a_column_of_numbers(tmp_path):
+    channels = ["channel", "email", "search", "direct"] * 10
+    rows = [f"{channel},{place % 7},{place % 3 == 0:d}" for place, channel in enumerate(channels)]
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join(["channel,visits,click", *rows]) + "\n")
+    assert yaml.safe_load(draft([str(path)])[0])["data"]["labels"] == {"ctr": "click"}
+
+
 def test_a_first_row_of_values_is_no_header_although_a_column_has_two_words(tmp_path):
     words = ["click" if click else "no_click" for click in CLICKS]
     path = log(tmp_path, f"{words[0]},s3,s5", click=words, price=[f"s{number % 9}" for number in range(ROWS)])
@@ -353,7 +361,7 @@ def test_a_row_of_units_below_the_header_is_named(tmp_path):
     path = pathlib.Path(log(tmp_path))
     path.write_text(path.read_text().replace("\n", "\n0/1,name,EUR\n", 1))
     with pytest.raises(
-        InputError, match="'0/1' in the first row is no label, and the others are: is it a second header"
+        InputError, match="'0/1' in the first row is not a label, but the others are; is it a second header"
     ):
         draft([str(path)], label="click")
 

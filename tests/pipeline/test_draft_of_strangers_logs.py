@@ -8,7 +8,10 @@ import pytest
 import yaml
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.pipeline.config.load import check_config
+from ctrpipe.pipeline.draft.check_log import check_log
 from ctrpipe.pipeline.draft.page import Said, draft
+from ctrpipe.transforms.log.words import USUAL_MISSING
 
 pytestmark = pytest.mark.usefixtures("trees")
 
@@ -145,3 +148,105 @@ def test_a_table_of_blanks_or_bars_is_no_input_of_another_learner(tmp_path):
             draft([str(tmp_path / "log.txt")])
         except InputError as error:
             assert "input of" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("columns", "label"),
+    [
+        (
+            {"previous_cancellations": "01", "is_repeated_guest": "01", "is_canceled": "01", "meal": "abc"},
+            "is_canceled",
+        ),
+        ({"SeniorCitizen": "01", "Partner": ["Yes", "No"], "Churn": ["Yes", "No"]}, "Churn"),
+        ({"ID": "01", "No-show": ["Yes", "No"], "Scholarship": "01", "gender": "MF"}, "No-show"),
+        ({"service (1-5)": "12345", "omistaa auton": ["kyllä", "ei"], "suosittelisi": ["kyllä", "ei"]}, "suosittelisi"),
+        ({"wiek": ["18-24", "25-34"], "plec": "KM", "poleca": ["tak", "nie"]}, "poleca"),
+    ],
+)
+def test_a_label_is_known_by_a_name_of_an_end_or_by_yes_and_no_in_other_languages(tmp_path, columns, label):
+    random = np.random.default_rng(7)
+    values, unsure = drafted(tmp_path, {name: random.choice(list(words), 200) for name, words in columns.items()})
+    rule = values["data"]["labels"]["ctr"]
+    assert (rule if isinstance(rule, str) else rule["column"]) == label
+    assert any(text.startswith(f"{label}: ") and "is it the label" in text for text in unsure)
+
+
+def numbers_and_words(words: dict[str, str], rows: int = 600) -> dict[str, np.ndarray]:
+    """Columns of which one in eight values is the given word, and of amounts, days, codes and bounds otherwise."""
+    random = np.random.default_rng(11)
+    days = pd.Timestamp("2026-01-01") + pd.to_timedelta(np.sort(random.integers(0, 200, rows)), unit="D")
+    others = {
+        "amount": random.normal(50, 9, rows).round(2).astype(str),
+        "day": days.strftime("%Y-%m-%d").to_numpy(),
+        "code": random.integers(1, 6, rows).astype(str),
+        "income": random.integers(0, 900, rows).astype(str),
+    }
+    rare = random.random((len(words), rows)) < 1 / 8
+    known = {name: np.where(one, words[name], others[name]) for name, one in zip(words, rare, strict=True)}
+    return {**known, "site": random.choice(["a", "b", "unknown"], rows), "click": random.integers(0, 2, rows)}
+
+
+def test_a_word_among_numbers_or_times_is_taken_for_a_missing_value_and_asked_about(tmp_path):
+    values, unsure = drafted(tmp_path, numbers_and_words({"amount": " ", "day": "never", "income": "unknown"}))
+    assert kinds(values) == {"amount": "numeric", "day": "time", "income": "numeric", "site": "categorical"}
+    assert values["data"]["missing_values"] == [*USUAL_MISSING, " ", "never", "unknown"]
+    asked = {text.split(":")[0] for text in unsure if "taken for a missing value, in every column" in text}
+    assert asked == {"amount", "day", "income"}
+    config = check_config(values, (), tmp_path / "x.yaml")
+    assert check_log(config, values["data"]["paths"]).errors == []
+
+
+def test_a_word_among_codes_and_a_bound_among_amounts_are_values(tmp_path):
+    values, unsure = drafted(tmp_path, numbers_and_words({"code": "other", "income": "900+"}))
+    assert kinds(values) == {"code": "categorical", "income": "categorical", "site": "categorical"}
+    assert "missing_values" not in values["data"] and not any("missing value" in text for text in unsure)
+
+
+def test_a_planned_time_does_not_hide_that_a_log_is_in_the_order_of_its_own_time(tmp_path):
+    random = np.random.default_rng(5)
+    booked = pd.Timestamp("2026-01-01") + pd.to_timedelta(np.sort(random.integers(0, 10**7, 400)), unit="s")
+    rows = {
+        "booked_at": booked.strftime("%Y-%m-%d %H:%M:%S"),
+        "arrival_date": (booked + pd.to_timedelta(random.integers(1, 300, 400), unit="D")).strftime("%Y-%m-%d"),
+        "meal": random.choice(list("abc"), 400),
+        "is_canceled": random.integers(0, 2, 400),
+    }
+    assert drafted(tmp_path, rows)[0]["data"]["split"] == {"by": "order"}
+    # Moments of a day are no plan: a log in the order of its days alone is divided by them.
+    within = booked.normalize() + pd.to_timedelta(random.integers(0, 86_400, 400), unit="s")
+    moments = {"day": booked.strftime("%Y-%m-%d"), "moment": within.strftime("%Y-%m-%d %H:%M:%S")}
+    rows = {**moments, "meal": rows["meal"], "click": rows["is_canceled"]}
+    assert drafted(tmp_path, rows)[0]["data"]["split"]["column"] == "moment"
+
+
+def test_one_value_in_the_first_rows_of_a_longer_log_is_asked_about(tmp_path, monkeypatch):
+    monkeypatch.setattr("ctrpipe.transforms.log.sample.ROWS", 200)
+    monkeypatch.setattr("ctrpipe.pipeline.draft.page.ROWS", 200)
+    random = np.random.default_rng(2)
+    rows = {"experiment": ["v3"] * 400, "site": random.choice(list("abc"), 400), "click": random.integers(0, 2, 400)}
+    values, unsure = drafted(tmp_path, rows)
+    assert kinds(values) == {"experiment": "categorical", "site": "categorical"}
+    assert "experiment: one value, v3, in the first 200 rows: does it vary later in the log?" in unsure
+
+
+def test_many_columns_that_are_alike_share_one_comment(tmp_path):
+    random = np.random.default_rng(2)
+    flags = {f"f{place}": random.integers(0, 2, 300) for place in range(30)}
+    path = tmp_path / "wide.csv"
+    pd.DataFrame({**flags, "site": random.choice(list("abc"), 300), "target": random.integers(0, 2, 300)}).to_csv(
+        path, index=False
+    )
+    text, _ = draft([str(path)])
+    comments = [line.strip() for line in text.splitlines() if "different values" in line]
+    assert comments == [
+        "# f0 to f29, 30 columns: 2 different values, never missing",
+        "# site: 3 different values, never missing",
+    ]
+
+
+def test_a_rare_word_among_numbers_is_left_to_the_check_of_malformed_rows(tmp_path):
+    rows = numbers_and_words({"amount": " "})
+    rows["amount"] = np.where(rows["amount"] == " ", "1.5", rows["amount"])
+    rows["amount"][7] = "oops"
+    values, _ = drafted(tmp_path, rows)
+    assert kinds(values)["amount"] == "numeric" and "missing_values" not in values["data"]

@@ -1,8 +1,9 @@
-"""Which times `ctrpipe init` finds in a column: the column as a whole decides, and what it leaves open is asked for."""
+"""The times that `ctrpipe init` finds in a column. The whole column decides; a format that stays open is a question."""
 
 import datetime
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 import yaml
@@ -304,3 +305,15 @@ def test_a_time_after_the_row_own_is_left_out_or_asked_about(tmp_path, name, apa
     told = [line for line in unsure if line.startswith(f"{name}: ")]
     assert [comment in line for line in told] == [True] * bool(comment)
     assert "impression_time" in features
+
+
+@pytest.mark.parametrize(("zones", "asked"), [(["+02:00", "-04:00", "Z"], True), (["+02:00"], False), ([""], False)])
+def test_times_of_several_zones_are_asked_about_because_their_hours_are_those_of_utc(tmp_path, zones, asked):
+    moments = pd.date_range("2026-03-01 07:05:09", periods=200, freq="37min").strftime("%Y-%m-%dT%H:%M:%S")
+    sent = [f"{moment}{zones[row % len(zones)]}" for row, moment in enumerate(moments)]
+    path = tmp_path / "log.csv"
+    rows = {"sent_at": sent, "site": list("abcd") * 50, "click": ([1, 0, 0] * 67)[:200]}
+    pd.DataFrame(rows).to_csv(path, index=False)
+    _, unsure = draft([str(path)])
+    told = [text for text in unsure if text.startswith("sent_at: ") and "3 zones, as +02:00 and -04:00" in text]
+    assert bool(told) == asked

@@ -225,9 +225,15 @@ def test_what_nobody_has_foreseen_is_neither_a_mistake_nor_a_gates_verdict(monke
     assert "Traceback" in file.read_text() and file.read_text().endswith("ValueError: one\ntwo\n")
 
 
-def test_a_reader_that_goes_away_is_no_gates_verdict():
-    command = [sys.executable, "-c", MAIN, "models"]
-    command = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_goes_away_is_no_gates_verdict(tmp_path, unbuffered):
+    log = tmp_path / "log.csv"
+    log.write_text("click,site\n" + "1,a\n0,b\n0,a\n" * 50)
+    command = [sys.executable, "-c", MAIN, "init", log, "--output", tmp_path / "draft.yaml"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    command = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
     command.stdout.close()
     said = command.stderr.read()
     assert command.wait() == NO_READER and said == ""

@@ -191,7 +191,7 @@ MISTAKES = [
     (
         "criteo",
         {"train.txt": "1\t2\t3\n0\t4\t5\n"},
-        r"3 columns without a header; that of criteo has 40 without a header: draft another file by `ctrpipe init /",
+        r"3 columns without a header; a file of criteo has 40 without a header: draft another file by `ctrpipe init /",
     ),
     ("criteo_1tb", {"day_0": "1\n", "day_1": "0\n"}, "2 of the days day_0 to day_23; put three there at least"),
     (
@@ -206,7 +206,7 @@ MISTAKES = [
         {"behaviors.tsv": "1\tU1\t11/13/2019 8:36:57 AM\tN1\tN2 N3\n"},
         "its impressions have no labels, as in the test",
     ),
-    ("mind", {"behaviors.tsv": "1\tU1\tN2-1\n"}, "3 columns without a header; that of mind has 5"),
+    ("mind", {"behaviors.tsv": "1\tU1\tN2-1\n"}, "3 columns without a header; a file of mind has 5"),
     ("taobao", {"raw_sample.csv": "user,clk\n1,0\n2,1\n"}, "lacks the column time_stamp of taobao"),
     ("kuairand", {"log_standard_1.csv": "user_id,video_id\n1,2\n3,4\n"}, "lacks the column time_ms of kuairand"),
     (

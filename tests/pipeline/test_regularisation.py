@@ -3,7 +3,7 @@
 import pytest
 
 from ctrpipe.pipeline.config import Model, Training
-from ctrpipe.pipeline.training.regularisation import regularised
+from ctrpipe.pipeline.training.job_settings import regularised
 
 MODEL = Model(
     name="deepfm", encoder="random", embedding_l2=0.1, l2=0.02, linear_l2=0.3, dropout=0.5, embedding_dropout=0.2

@@ -234,6 +234,24 @@ def test_trainings_one_after_another_have_a_chart_each(tmp_path):
     assert [second.lines[0].xs, second.mark] == [[50, 90, 130], 90]
 
 
+def test_fits_of_a_regression_are_shown_by_their_prior_and_the_trees_single_evaluation_is_not(tmp_path):
+    run_left(tmp_path, keeps=False)
+    losses = {"train_loss": 0.6, "validation_log_loss": 0.5}
+    fits = [(100, 0.01, 0.6), (200, 1.0, 0.65), (300, 0.1, 0.7)]
+    evaluations = [{**losses, "examples": at, "prior_variance": of, "validation_auc": auc} for at, of, auc in fits]
+    trees = {**losses, "examples": 50, "validation_auc": 0.72}
+    history = {"evaluations": [*evaluations, trees], "best": 3, "stopped": "done"}
+    found = charts((tmp_path / "report_data" / "predictions.parquet").read_bytes(), history)
+    titles = [title for title in found if title.startswith("Training: ")]
+    assert titles == [f"Training: {name}, part 1 of 2 (regression)" for name in ("log loss", "AUC")]
+    chart = found[titles[1]]
+    assert [chart.lines[0].xs, chart.lines[0].ys] == [[-2, -1, 0], [0.6, 0.7, 0.65]]
+    assert chart.labels[0] == "variance of the prior, log10" and chart.mark is None
+    of_regression = {"evaluations": evaluations, "best": 2, "stopped": "done"}
+    alone = charts((tmp_path / "report_data" / "predictions.parquet").read_bytes(), of_regression)
+    assert alone["Training: AUC (regression)"].mark == -1
+
+
 def test_splits_have_their_times_or_else_their_files():
     times = {
         "at": {"train": ["2026-01-01 00:00", "2026-01-07 10:00"], "test": ["2026-01-07 10:00", "2026-01-08 00:00"]}

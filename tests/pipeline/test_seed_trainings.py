@@ -1,4 +1,4 @@
-"""The trainings of a run with several seeds: which are trained, which are kept, and what is said of them all."""
+"""A run with several seeds: which training runs it makes, which it keeps, and what it reports about all of them."""
 
 import dataclasses
 import json

@@ -11,7 +11,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.metrics import auc
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.text.bert4ctr import BERT4CTR
-from ctrpipe.models.text.encoded import text_model_of
+from ctrpipe.models.text.cascading import text_model_of
 from ctrpipe.models.text.masked_language_model import mask_tokens
 from ctrpipe.pipeline.config import FirstStage, Model, Training
 from ctrpipe.pipeline.training import data, masked_language_model

@@ -1,4 +1,4 @@
-"""A second version that is asked a sample of the requests, which --shadow names by its label."""
+"""Shadow traffic: a sample of the requests is replayed on the version with the label of --shadow."""
 
 import contextlib
 

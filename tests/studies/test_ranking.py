@@ -13,7 +13,7 @@ from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.pipeline.run.prepared import joined
 from ctrpipe.transforms.features.packed_files import PackedWriter
 from studies import ranking
-from studies.ranking import Log, by_user, compared, found, summary
+from studies.ranking import Log, by_user, compared, find_source, summary
 
 
 @pytest.fixture
@@ -85,13 +85,17 @@ def test_the_paper_s_figures_stand_in_the_row_of_their_side_where_it_has_the_dat
 
 def test_the_files_of_movielens(tmp_path):
     with pytest.raises(InputError, match="none of u.data, ratings.dat and NAME.train.rating is in it"):
-        found(tmp_path, tmp_path)
+        find_source(tmp_path, tmp_path)
     (tmp_path / "ratings.dat").write_text("1::1193::5::978300760\n1::661::3::978302109\n")
-    one_million = found(tmp_path, tmp_path)
+    one_million = find_source(tmp_path, tmp_path)
     assert one_million.events.read_text() == "1\t1193\t5\t978300760\n1\t661\t3\t978302109\n"
     assert one_million.name in ranking.PAPER and one_million.others is None
     (tmp_path / "u.data").write_text("1\t2\t3\t4\n")
-    assert found(tmp_path, tmp_path) == found(tmp_path / "u.data", tmp_path) == ranking.Source(tmp_path / "u.data")
+    assert (
+        find_source(tmp_path, tmp_path)
+        == find_source(tmp_path / "u.data", tmp_path)
+        == ranking.Source(tmp_path / "u.data")
+    )
 
 
 @pytest.fixture
@@ -120,8 +124,8 @@ def published(tmp_path: pathlib.Path) -> tuple[pathlib.Path, dict[int, list[int]
 
 def test_published_lists_and_events_are_taken_as_they_are(published, tmp_path):
     folder, items, others = published
-    assert found(folder / "pinterest-20.test.rating", tmp_path).name == "pinterest-20"
-    dataset = found(folder, tmp_path)
+    assert find_source(folder / "pinterest-20.test.rating", tmp_path).name == "pinterest-20"
+    dataset = find_source(folder, tmp_path)
     config = ranking._config("fism", ["events.test_negatives=0", "events.negatives=3", "events.max_length=6"])
     data = joined([str(dataset.events)], config, tmp_path)
     added = dataset.others.added(data, tmp_path / "lists")
@@ -149,7 +153,7 @@ def test_a_published_file_that_is_missing_is_named(published, tmp_path, end):
     folder, _, _ = published
     (folder / f"pinterest-20{end}").unlink()
     with pytest.raises(InputError, match=rf"pinterest-20{end}: is missing; NAME.train.rating, .* go together"):
-        found(folder, tmp_path)
+        find_source(folder, tmp_path)
 
 
 def test_published_files_that_do_not_fit_each_other_are_named(published, tmp_path):
@@ -158,16 +162,16 @@ def test_published_files_that_do_not_fit_each_other_are_named(published, tmp_pat
     lines = lists.read_text().splitlines(keepends=True)
     lists.write_text("".join([lines[0], lines[2], lines[1], *lines[3:]]))
     with pytest.raises(InputError, match=rf"line 2: is of \(2,{items[2][-1]}\), and in .* of \(1,{items[1][-1]}\)"):
-        found(folder, tmp_path)
+        find_source(folder, tmp_path)
     lists.write_text("".join(lines[:-1]))
     with pytest.raises(InputError, match="test.negative: has 7 lines, pinterest-20.test.rating 8"):
-        found(folder, tmp_path)
+        find_source(folder, tmp_path)
     lists.write_text("".join([lines[0], lines[1].rstrip() + "\t5\n", *lines[2:]]))
     with pytest.raises(InputError, match="test.negative: .* Expected 10 columns, got 11"):
-        found(folder, tmp_path)
+        find_source(folder, tmp_path)
     (folder / "ml-1m.train.rating").write_text("0\t1\t5\t978300760\n")
     with pytest.raises(InputError, match="has the files of ml-1m and of pinterest-20; give .*ml-1m.train.rating"):
-        found(folder, tmp_path)
+        find_source(folder, tmp_path)
 
 
 def test_the_rate_that_is_set_is_that_of_the_models_that_share_an_optimizer():

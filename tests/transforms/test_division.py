@@ -11,12 +11,12 @@ import pytest
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
+from ctrpipe.transforms.log.division import placed_files
 from ctrpipe.transforms.log.ingest import described_splits, ingest
 from ctrpipe.transforms.log.payload import payload_files, read_payload
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.split import SPLITS, Split
 from ctrpipe.transforms.log.split_counts import count_splits
-from ctrpipe.transforms.log.split_files import placed_files
 
 HERE = Workers(processes=1)
 FIRST = datetime.datetime(2026, 5, 1)

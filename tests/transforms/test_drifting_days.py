@@ -1,4 +1,4 @@
-"""Logs of several days: what moves does so at the rate that is asked for, and what does not stays."""
+"""Generated logs of several days: each part drifts at its given rate, and the other parts stay."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Small objects of a log are asked for once a command, whatever it looks at, and a change of one is noticed."""
+"""A command requests each small object of a log once, however often it reads it, and notices if one changes."""
 
 import os
 import pathlib

@@ -134,7 +134,10 @@ def test_candidates_share_a_history_of_such_items():
         ({"values_per_item": {"x": 2}}, "values_per_item: x is not one of columns"),
         ({"within": "|"}, "must be different signs"),
         ({"values_per_item": {"cats": 1}}, "greater than or equal to 2"),
-        ({"values_per_item": {"items": 2}}, "items has several values an item, and item, which it shares, has one"),
+        (
+            {"values_per_item": {"items": 2}},
+            "items has several values per item, and item, whose vocabulary it shares, has one",
+        ),
     ],
 )
 def test_settings_that_cannot_be_are_refused(changes, message):

@@ -2,7 +2,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ctrpipe.transforms.features.missing import drop_values
+from ctrpipe.transforms.features.kept_rows import drop_values
 from ctrpipe.transforms.log.spec import LogSpec
 
 SPEC = LogSpec.model_validate(

@@ -1,4 +1,4 @@
-"""A log that is read before it is asked for gives what it would have given then, and leaves nothing behind.
+"""Reading a log ahead gives the same result as reading it when it is needed, and leaves nothing behind.
 
 Reading ahead, in separate processes: the tests check the remains of a stopped process.
 """

@@ -22,11 +22,9 @@ from ctrpipe.common.sessions import load_session
 from ctrpipe.transforms.features import analyzers
 from ctrpipe.transforms.features.derived.values import with_derived
 from ctrpipe.transforms.features.former_counts import COUNTS, counted_over, write_counts
-from ctrpipe.transforms.features.kinds.numeric import hook_transform
-from ctrpipe.transforms.features.missing import drop_values
+from ctrpipe.transforms.features.kept_rows import drop_values, is_sampled, sample_negatives
 from ctrpipe.transforms.features.pack_rows import pack_rows
 from ctrpipe.transforms.features.packed_files import DTYPES, PackedWriter, Rows
-from ctrpipe.transforms.features.sample_negatives import is_sampled, sample_negatives
 from ctrpipe.transforms.features.start_vectors import START_VECTORS
 from ctrpipe.transforms.log.kinds.numeric import Numeric
 from ctrpipe.transforms.log.kinds.pretrained import Pretrained
@@ -74,9 +72,7 @@ def analyze(
         progress: Called with one line for each column whose counts are not exact.
         former: The state of the previous transform to keep; None for nothing.
     """
-    for feature in spec.features:
-        if isinstance(feature, Numeric) and feature.is_hook:
-            hook_transform(feature.transform)  # before the rows are counted
+    _try_hooks(spec)  # before the rows are counted
     folder.mkdir(parents=True, exist_ok=True)
     size = -(-len(files) // SUMMARIES)
     groups = [files[start : start + size] for start in range(0, len(files), size)]
@@ -93,6 +89,16 @@ def analyze(
     for column, table in pretrained_tables(spec).items():
         progress(_without_vectors(column, table, spec, summary))
     write_graph(spec, summary, folder, former)
+
+
+def _try_hooks(spec: LogSpec) -> None:
+    """Tries the transforms of installed packages that the log's numbers go through."""
+    hooked = [each.transform for each in spec.features if isinstance(each, Numeric) and each.is_hook]
+    if hooked:
+        from ctrpipe.transforms.features.kinds.numeric import hook_transform  # lazy, see write_graph
+
+        for name in hooked:
+            hook_transform(name)
 
 
 def _without_vectors(column: str, table: Pretrained, spec: LogSpec, summary: analyzers.LogSummary) -> str:

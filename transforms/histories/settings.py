@@ -85,7 +85,7 @@ class EventLog(Section):
     draw: Literal["uniform", "popularity"] = "uniform"
     """Distribution of the sampled negatives: `uniform` over items, or proportional to the number of positive events of
     an item (`popularity`). With `split: time`, only items and events before the impression are used; with
-    `leave_one_out`, those of the whole log.
+    `leave_one_out`, all items and events of the log.
     """
 
     @pydantic.model_validator(mode="after")

@@ -66,8 +66,8 @@ def moments_of(values: pa.Array, time_format: str, dates: bool) -> Moments:
     seconds = epoch_seconds(values, time_format, dates)
     of_format = {"auto": (MOMENT, EPOCH), "iso8601": (MOMENT,)}
     for ordering in of_format.get(time_format, ()):
-        found = ordering.compare(values)
-        seconds = np.where(found.faults == 0, found.keys / 1e6, seconds)
+        ordered = ordering.compare(values)
+        seconds = np.where(ordered.faults == 0, ordered.keys / 1e6, seconds)
     return seconds
 
 

@@ -30,10 +30,10 @@ def elements_in_brackets(text: str) -> list[str] | None:
         >>> elements_in_brackets("['a', None, 'b, c']"), elements_in_brackets("[1 2]"), elements_in_brackets("a|b")
         (['a', '', 'b, c'], ['1', '2'], None)
     """
-    found = _IN_BRACKETS.fullmatch(text)
-    if found is None:
+    bracketed = _IN_BRACKETS.fullmatch(text)
+    if bracketed is None:
         return None
-    inner = next(part for part in found.groups() if part is not None).strip()
+    inner = next(part for part in bracketed.groups() if part is not None).strip()
     if not inner:
         return []
     if _WITHOUT_COMMAS.fullmatch(inner):  # also as numpy prints arrays

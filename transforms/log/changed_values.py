@@ -55,15 +55,15 @@ def _by_writing(column: pa.ChunkedArray) -> dict[str, dict[str, int]]:
     """Returns the number of rows with each of the most frequent values, by how the value is written."""
     counts = pc.value_counts(plain_chunks(column).combine_chunks().drop_null())
     counts = counts.take(np.argsort(-counts.field("counts").to_numpy(), kind="stable")[:MOST_VALUES])
-    found: dict[str, dict[str, int]] = {}
+    by_writing: dict[str, dict[str, int]] = {}
     for value, count in zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True):
         text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-        found.setdefault(_writing(text), {})[text] = count
-    return found
+        by_writing.setdefault(_writing(text), {})[text] = count
+    return by_writing
 
 
 def _writing(text: str) -> str:
-    """Returns how a value is written: as which number, or with which cases, digits and other signs."""
+    """Returns the notation of a value: the form of a number, or the letter case with digits and other signs."""
     number = next((name for pattern, name in _NUMBERS if re.fullmatch(pattern, text, re.ASCII)), "")
     if number:
         return number

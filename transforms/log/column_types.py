@@ -40,13 +40,13 @@ class _Found:
 def types_of(schema: pa.Schema, columns: Iterable[str]) -> dict[str, pa.DataType]:
     """Returns the type of each column, or field of a column, as it is read. Omits columns that the file lacks."""
     empty = schema.empty_table()
-    found: dict[str, pa.DataType] = {}
+    types: dict[str, pa.DataType] = {}
     for name in columns:
         root = root_of(schema, name)
         if root is not None:
             values = empty.column(schema.names.index(root)).combine_chunks()
-            found[name] = column_of(pa.record_batch([values], names=[root]), name).type
-    return found
+            types[name] = column_of(pa.record_batch([values], names=[root]), name).type
+    return types
 
 
 def check_types(
@@ -71,7 +71,7 @@ def check_types(
             if name in types and (written := _written(types[name])):
                 ways.setdefault(written, []).append(_Found(path, types[name], written))
     for name, ways in by_column.items():
-        first = [found[0] for found in ways.values()]
+        first = [places[0] for places in ways.values()]
         for before, one in itertools.combinations(first, 2):
             if {before.written, one.written} not in ({_NUMBER, _TRUTH}, {_NUMBER, _TEXT}):
                 raise InputError(
@@ -85,12 +85,12 @@ def check_types(
 def _check_texts(
     name: str, of_text: Iterable[_Found], number: _Found, texts: Callable[[str, str], Iterable[pa.Array]]
 ) -> None:
-    for found in of_text:
-        for values in texts(found.path, name):
+    for way in of_text:
+        for values in texts(way.path, name):
             otherwise = values.filter(pc.match_substring_regex(values, _WRITTEN_OTHERWISE))
             if len(otherwise):
                 raise InputError(
-                    f"{found.path}: column {name} is {found.beside(number)}: '{excerpt(otherwise[0].as_py())}' is "
+                    f"{way.path}: column {name} is {way.beside(number)}: '{excerpt(otherwise[0].as_py())}' is "
                     "another category than the same number there; write the column with one type in all files"
                 )
 
@@ -117,7 +117,7 @@ class Mixture:
     def add(self, other: "Mixture") -> None:
         """Adds the mixture of a later part of the log."""
         for own, further in zip(vars(self).values(), vars(other).values(), strict=True):
-            own.update({name: found for name, found in further.items() if name not in own})
+            own.update({name: value for name, value in further.items() if name not in own})
 
     def note(
         self,
@@ -141,9 +141,9 @@ class Mixture:
         for name in columns.keys() - self.texts.keys():
             end = f"(?:$|{re.escape(separators[name])})" if name in separators else "$"
             pattern = f"{end.replace('$', '^')}{_OTHERWISE}{end}"
-            found = pc.index(pc.match_substring_regex(columns[name], pattern), True).as_py()
-            if found >= 0:
-                self.texts[name] = (path, int(lines[found]), excerpt(columns[name][found].as_py()))
+            place = pc.index(pc.match_substring_regex(columns[name], pattern), True).as_py()
+            if place >= 0:
+                self.texts[name] = (path, int(lines[place]), excerpt(columns[name][place].as_py()))
 
     def note_fields(
         self,

@@ -34,10 +34,10 @@ def dated_names(files: Sequence[str]) -> Iterator[str]:
     names = [pathlib.PurePath(path).name for path in files]
     if len(set(names)) < 2:
         return
-    found = [dates for dates in _readings(names) if dates]
-    if not found or any(_is_sorted(dates) for dates in found):
+    readings = [dates for dates in _readings(names) if dates]
+    if not readings or any(_is_sorted(dates) for dates in readings):
         return
-    dates = found[0]
+    dates = readings[0]
     place = next(index for index in range(1, len(dates)) if dates[index] < dates[index - 1])
     yield (
         f"{names[place - 1]} is read before {names[place]}, and the dates in the names say otherwise: name the files "
@@ -49,8 +49,8 @@ def _readings(names: Sequence[str]) -> list[list[Date]]:
     """Returns the dates of names, one list for each possible meaning; an empty list for an impossible one."""
     if in_hours := _read(names, _in_hours) or _read(names, _in_weekdays):
         return [in_hours]
-    found = [_read(names, reads) for reads in (_in_words, _day_first, _month_first)]
-    return [*found, _read(names, _year_first)] if _differ_before_years(names) else found
+    readings = [_read(names, reads) for reads in (_in_words, _day_first, _month_first)]
+    return [*readings, _read(names, _year_first)] if _differ_before_years(names) else readings
 
 
 def _read(names: Sequence[str], reads: Callable[[str], Date | None]) -> list[Date]:
@@ -79,20 +79,20 @@ def _in_words(name: str) -> Date | None:
 
 
 def _in_hours(name: str) -> Date | None:
-    found = _HOUR.search(name)
-    if found is None:
+    match = _HOUR.search(name)
+    if match is None:
         return None
-    rest = f"{name[: found.start()]} {name[found.end() :]}"
-    hour = int(found[1]) % 12 + (12 if found[2].lower() == "p" else 0)
+    rest = f"{name[: match.start()]} {name[match.end() :]}"
+    hour = int(match[1]) % 12 + (12 if match[2].lower() == "p" else 0)
     return (*(_in_words(rest) or _numbers(rest)), hour)
 
 
 def _in_weekdays(name: str) -> Date | None:
-    found = _WEEKDAY.search(name)
-    if found is None or _YEAR.search(name):  # a date says more
+    match = _WEEKDAY.search(name)
+    if match is None or _YEAR.search(name):  # a date says more
         return None
-    before, after = name[: found.start()], name[found.end() :]
-    return (*_numbers(before), _WEEKDAYS.index(found[1].lower()), *_numbers(after))
+    before, after = name[: match.start()], name[match.end() :]
+    return (*_numbers(before), _WEEKDAYS.index(match[1].lower()), *_numbers(after))
 
 
 def _numbers(name: str) -> Date:
@@ -107,18 +107,18 @@ def _differ_before_years(names: Sequence[str]) -> bool:
 
 
 def _year_first(name: str) -> Date | None:
-    found = _YEAR_FIRST.search(name)
-    return _calendar(found[1], found[2], found[3]) if found else None
+    match = _YEAR_FIRST.search(name)
+    return _calendar(match[1], match[2], match[3]) if match else None
 
 
 def _day_first(name: str) -> Date | None:
-    found = _YEAR_LAST.search(name)
-    return _calendar(found[3], found[2], found[1]) if found else None
+    match = _YEAR_LAST.search(name)
+    return _calendar(match[3], match[2], match[1]) if match else None
 
 
 def _month_first(name: str) -> Date | None:
-    found = _YEAR_LAST.search(name)
-    return _calendar(found[3], found[1], found[2]) if found else None
+    match = _YEAR_LAST.search(name)
+    return _calendar(match[3], match[1], match[2]) if match else None
 
 
 def _calendar(year: str, month: str, day: str) -> Date | None:

@@ -13,8 +13,9 @@ import pyarrow.compute as pc
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.hashing import splitmix64
 from ctrpipe.common.printable import excerpt
+from ctrpipe.common.stores import absolute
 from ctrpipe.transforms.log.batches import LogBatch
-from ctrpipe.transforms.log.files import Range
+from ctrpipe.transforms.log.files import Range, find_files
 from ctrpipe.transforms.log.ordering import Boundary, Keys, Ordering, Value, kinds_of, usual_kind
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.spec import LogSpec, spellings
@@ -281,3 +282,30 @@ def _of_groups(seed: int, groups: pa.Array, otherwise: np.ndarray) -> np.ndarray
     draws = np.append(_draws(np.array([seed]), hashes), 0.0)
     places = distinct.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)
     return np.where(places == len(words), otherwise, draws[places])
+
+
+def placed_files(split: Split, patterns: Sequence[str]) -> tuple[Split, list[str]]:
+    """Returns a split whose `files` list single files, and all files of the log, in the order of the splits.
+
+    Any other split is returned unchanged, with the files of the patterns.
+
+    Args:
+        split: The split.
+        patterns: The files and globs of the log. With `by: files`, those of the training rows, unless `files` names
+            them.
+
+    Raises:
+        InputError: a file is missing or in two splits, or both the patterns and `files` name training files.
+    """
+    if split.files is None:
+        return split, find_files(list(patterns))
+    if split.files.train and patterns:
+        raise InputError("data.split.files.train names the training files; leave out data.paths and --data, or train")
+    named = {"train": split.files.train or list(patterns), **{n: getattr(split.files, n) for n in SPLITS[1:]}}
+    files = {name: [absolute(path) for path in find_files(list(given))] for name, given in named.items()}
+    places: dict[str, str] = {}
+    for name, paths in files.items():
+        for path in paths:
+            if places.setdefault(path, name) != name:
+                raise InputError(f"data.split.files: {path} is in {places[path]} and in {name}; name it once")
+    return split.model_copy(update={"files": SplitFiles(**files)}), list(places)

@@ -117,8 +117,8 @@ def _matching(pattern: str) -> list[tuple[str, bool]]:
     if stores.is_url(pattern):
         names = stores.listed(pattern)
     else:
-        found = sorted(set(glob.glob(pattern, recursive=True)), key=by_number)
-        names = [(name, pathlib.Path(name).is_file()) for name in found]
+        paths = sorted(set(glob.glob(pattern, recursive=True)), key=by_number)
+        names = [(name, pathlib.Path(name).is_file()) for name in paths]
     if pattern.rpartition("/")[2].startswith("_"):
         return names
     return [(name, is_one) for name, is_one in names if not name.rstrip("/").rpartition("/")[2].startswith("_")]
@@ -155,10 +155,10 @@ def files_of_folder(folder: str) -> list[str]:
     if folders and not keyed:
         inner = excerpt(stores.name_of(folders[0]))
         raise InputError(f"{name}: a folder with the folder {inner} in it; name its files, as in '{name}/**/*'")
-    found = files_below(folder, "*=*/**/*") if keyed else files
-    if not found:
+    chosen = files_below(folder, "*=*/**/*") if keyed else files
+    if not chosen:
         raise InputError(f"{name}: a folder without files; name the files of the log, as in 'logs/*'")
-    return found
+    return chosen
 
 
 def _inside(folder: str) -> tuple[list[str], list[str]]:
@@ -254,8 +254,8 @@ def check_still(files: Sequence[str]) -> None:
     Raises:
         InputError: an object has changed, or the store does not answer.
     """
-    if found := check_held(files):
-        raise changed(found[0])
+    if differing := check_held(files):
+        raise changed(differing[0])
 
 
 def changed(path: str) -> InputError:

@@ -99,8 +99,8 @@ def binary_format(head: bytes) -> str | None:
 
     A file that begins with "ORC" may also be text.
     """
-    found = next((mark for mark in _BINARY if head.startswith(mark)), None)
-    return None if found is None or (found == ORC_MARK and not is_binary(head[:_BEGINNING])) else _BINARY[found]
+    magic = next((mark for mark in _BINARY if head.startswith(mark)), None)
+    return None if magic is None or (magic == ORC_MARK and not is_binary(head[:_BEGINNING])) else _BINARY[magic]
 
 
 def unread_kind(head: bytes) -> Unread | None:

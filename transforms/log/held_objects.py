@@ -92,7 +92,7 @@ def check_held(urls: Sequence[str]) -> list[str]:
     Raises:
         StoreError: the store refuses a request, or does not answer.
     """
-    held = {url: found for url in dict.fromkeys(urls) if stores.is_url(url) and (found := held_object(url))}
+    held = {url: of_url for url in dict.fromkeys(urls) if stores.is_url(url) and (of_url := held_object(url))}
 
     def is_still(url: str) -> bool:
         try:

@@ -52,9 +52,9 @@ def with_items_found(features: Sequence[Any], path: str, encoding: str) -> Items
         lists = _first_lists(path, {column for feature in asked for column in feature.columns}, encoding)
     except (InputError, pa.ArrowException, ValueError):
         return ItemsFound(list(features), [])
-    found = [_with_items(feature, lists) if feature in asked else feature for feature in features]
-    changed = [after for before, after in zip(features, found, strict=True) if after is not before]
-    return ItemsFound(found, [_told(feature) for feature in changed])
+    updated = [_with_items(feature, lists) if feature in asked else feature for feature in features]
+    changed = [after for before, after in zip(features, updated, strict=True) if after is not before]
+    return ItemsFound(updated, [_told(feature) for feature in changed])
 
 
 def _is_asked(feature: Kind) -> bool:

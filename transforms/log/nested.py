@@ -25,10 +25,10 @@ def field_of(values: Any, name: str) -> Any:
     path.
     """
     if isinstance(values, list):
-        found = [field_of(value, name) for value in values if value is not None]
-        if all(each is ABSENT for each in found):
-            return None if not found else ABSENT
-        return [None if each is ABSENT else each for each in found]
+        fields = [field_of(value, name) for value in values if value is not None]
+        if all(each is ABSENT for each in fields):
+            return None if not fields else ABSENT
+        return [None if each is ABSENT else each for each in fields]
     if not isinstance(values, dict):
         return ABSENT
     if name in values:
@@ -38,8 +38,8 @@ def field_of(values: Any, name: str) -> Any:
         inner = values.get(name[:place], ABSENT)
         if inner is None:
             return None
-        if inner is not ABSENT and (found := field_of(inner, name[place + 1 :])) is not ABSENT:
-            return found
+        if inner is not ABSENT and (field := field_of(inner, name[place + 1 :])) is not ABSENT:
+            return field
         place = name.find(DOT, place + 1)
     return ABSENT
 
@@ -69,8 +69,8 @@ def no_object_on_path(values: Any, name: str) -> tuple[str, Any] | None:
         return "", values
     place = name.find(DOT)
     while place > 0:
-        if found := no_object_on_path(values.get(name[:place]), name[place + 1 :]):
-            return DOT.join(filter(None, (name[:place], found[0]))), found[1]
+        if below := no_object_on_path(values.get(name[:place]), name[place + 1 :]):
+            return DOT.join(filter(None, (name[:place], below[0]))), below[1]
         place = name.find(DOT, place + 1)
     return None
 
@@ -166,9 +166,9 @@ def _field(values: pa.Array, name: str) -> pa.Array:
         return _in_lists(values, name)
     place = _place(values.type, name)
     assert place is not None
-    found = plain(pc.struct_field(values, [place]))  # unlike Array.field, null where the struct is
+    inner = plain(pc.struct_field(values, [place]))  # unlike Array.field, null where the struct is
     rest = name[len(values.type[place].name) + 1 :]
-    return _field(found, rest) if rest else found
+    return _field(inner, rest) if rest else inner
 
 
 def _in_lists(values: pa.Array, name: str) -> pa.Array:

@@ -47,10 +47,10 @@ def are_own_rates(
 def _as_rates(values: Floats, rate: float) -> list[Floats]:
     """Returns the values as click rates, for each interpretation that fits: rates, percent, log-odds."""
     least, greatest = values.min(), values.max()
-    found = [values / scale for scale in (1.0, _PERCENT) if least >= 0 and greatest <= scale]
+    rates = [values / scale for scale in (1.0, _PERCENT) if least >= 0 and greatest <= scale]
     if least < 0 and 0 < rate < 1:  # log-odds, or what they add to those of all rows
-        found += [np.exp(-np.logaddexp(0, -values - shift)) for shift in (0.0, math.log(rate / (1 - rate)))]
-    return found
+        rates += [np.exp(-np.logaddexp(0, -values - shift)) for shift in (0.0, math.log(rate / (1 - rate)))]
+    return rates
 
 
 def _are_rates_of(rates: Floats, rows: Floats, clicks: Floats, least_variance: float) -> bool:

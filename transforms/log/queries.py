@@ -125,8 +125,8 @@ def _of_duckdb(shown: str, rest: str) -> Iterator[pa.RecordBatch]:
             f"{shown}: {database}: no such file; write duckdb:FILE:QUERY, or duckdb:QUERY for a query of files"
         )
     with duckdb.connect(database, read_only=match is not None) as connection:
-        if found := connection.sql(query):  # None for a statement that is no query
-            yield from found.to_arrow_reader(_BATCH_ROWS)
+        if relation := connection.sql(query):  # None for a statement that is no query
+            yield from relation.to_arrow_reader(_BATCH_ROWS)
 
 
 def _of_sqlalchemy(shown: str, rest: str) -> Iterator[pa.RecordBatch]:
@@ -150,9 +150,9 @@ def _of_sqlalchemy(shown: str, rest: str) -> Iterator[pa.RecordBatch]:
         with engine.connect().execution_options(stream_results=True) as connection:
             if is_sqlite:  # a statement that is no query would change the file, and no commit is needed for some
                 connection.exec_driver_sql("pragma query_only = on")
-            found = connection.execute(sqlalchemy.text(query.strip()))
-            names = list(found.keys())
-            for rows in found.partitions(_BATCH_ROWS):
+            result = connection.execute(sqlalchemy.text(query.strip()))
+            names = list(result.keys())
+            for rows in result.partitions(_BATCH_ROWS):
                 columns = [pa.array(values) for values in zip(*rows, strict=True)]
                 yield pa.RecordBatch.from_arrays(columns, names=names)
     finally:

@@ -146,10 +146,10 @@ class LogReader:
         """Returns the mixture of numbers and differently written texts in columns of categories, for the rows read so
         far.
         """
-        found = Mixture()
+        total = Mixture()
         for each in self._formats.values():
-            found.add(each.mixture)
-        return found
+            total.add(each.mixture)
+        return total
 
     def row_count(self, path: str) -> int | None:
         """Returns the number of rows that a file states; None if they must be read to be counted.

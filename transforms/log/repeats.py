@@ -94,9 +94,9 @@ def hash_payload(spec: LogSpec, files: Mapping[str, Sequence[pathlib.Path]], wor
     chosen_by = _most_different(spec, files) if every > 1 else ()
     splits = [(split, file) for split, of_split in files.items() for file in of_split]
     seconds = total / every / _ROWS_PER_SECOND + total / _ROWS_READ_PER_SECOND
-    found = workers.map(_hash_part, [_Part(spec, file, chosen_by, every) for _, file in splits], seconds)
+    hashed = workers.map(_hash_part, [_Part(spec, file, chosen_by, every) for _, file in splits], seconds)
     return {
-        name: HashedRows.joined([part for (split, _), part in zip(splits, found, strict=True) if split == name])
+        name: HashedRows.joined([part for (split, _), part in zip(splits, hashed, strict=True) if split == name])
         for name in files
         if files[name]
     }

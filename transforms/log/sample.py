@@ -110,7 +110,7 @@ def read_sample(path: str, delimiter: str | None = None) -> LogSample:
 
     Args:
         path: The file.
-        delimiter: The delimiter of a text file. None: the one that fits best.
+        delimiter: The delimiter of a text file. None: the delimiter that fits best.
 
     Raises:
         InputError: the file cannot be read, has no rows or is not a log, or a delimiter is given for another format.
@@ -247,7 +247,7 @@ def _flattened(names: Iterable[str]) -> list[str]:
 
 def _without_brackets(sample: LogSample) -> LogSample:
     """Converts bracketed lists to lists. Bracketed vectors are left unchanged, because they are read directly."""
-    found = {}
+    unwrapped = {}
     for name, values in sample.columns.items():
         present = [value for value in values if value and value not in USUAL_MISSING]
         if name in sample.lists or not present or not all(map(begins_a_list, present[:_FEWEST_ROWS])):
@@ -258,15 +258,15 @@ def _without_brackets(sample: LogSample) -> LogSample:
         has_sign = any(LIST_SEPARATOR in element for one in lists for element in one or ())
         if has_sign or Vector.guess(ColumnSample(name, values)):
             continue
-        found[name] = [
+        unwrapped[name] = [
             LIST_SEPARATOR.join(elements_in_brackets(value) or [""]) if begins_a_list(value) else value
             for value in values
         ]
     return dataclasses.replace(
         sample,
-        columns={**sample.columns, **found},
-        lists=sample.lists | frozenset(found),
-        bracketed=frozenset(found),
+        columns={**sample.columns, **unwrapped},
+        lists=sample.lists | frozenset(unwrapped),
+        bracketed=frozenset(unwrapped),
     )
 
 
@@ -383,11 +383,11 @@ def _maps(rows: Sequence[dict[str, Any]]) -> set[str]:
                 others.add(name)
     return {
         name
-        for name, found in keys.items()
+        for name, of_column in keys.items()
         if name not in others
-        and len(found) >= _FEWEST_KEYS
+        and len(of_column) >= _FEWEST_KEYS
         and total[name] >= _FEWEST_MAPS
-        and 2 * found.total() < len(found) * total[name]
+        and 2 * of_column.total() < len(of_column) * total[name]
     }
 
 
@@ -587,8 +587,8 @@ def may_be_thousands(values: Sequence[str], sign: str) -> bool:
 def _delimiter(lines: list[str]) -> str:
     """Returns the delimiter that gives most lines the same number of values.
 
-    Among nearly equal candidates, prefers one with which the first line has the usual number of values, then one that
-    is not a decimal comma, then the best.
+    Among nearly equal candidates, prefers a delimiter that gives the first line the usual number of values, then a
+    delimiter that is not a decimal comma, then the best.
     """
     widths = {sign: collections.Counter(map(len, _unquoted(lines, sign))) for sign in _DELIMITERS}
     usual = {sign: counts.most_common(1)[0] for sign, counts in widths.items()}
@@ -632,9 +632,9 @@ def _share(rows: list[list[str]]) -> float:
 def _is_header(first: list[str], rows: list[list[str]]) -> bool:
     """Returns whether the first line is a header.
 
-    A header's values are not numbers and do not occur in the column below. A column with two distinct words may contain
-    its own name, as in a column `click` with `click` and `noclick`. One name may be absent, above an empty column or
-    row numbers.
+    A header's values are not numbers and do not occur in the column below. One column may contain its own name if it
+    has two distinct words, as a column `click` with `click` and `noclick`, or if another column has numbers alone. One
+    name may be absent, above an empty column or row numbers.
     """
     return _names_columns(first, rows) and all(
         not any(values) or are_row_numbers(values) for values in _without_name(first, rows).values()
@@ -673,16 +673,18 @@ def _names_columns(first: list[str], rows: list[list[str]]) -> bool:
     if not others:
         return len(set(first)) == len(first) and all(first)
     known = [{row[place] for row in others} for place in range(len(first))]
-    alike = [name in values for name, values in zip(first, known, strict=True) if name]
-    of_two_words = [len(values) <= 2 for name, values in zip(first, known, strict=True) if name]
+    named = [(name in values, values) for name, values in zip(first, known, strict=True) if name]
+    alike = [values for is_alike, values in named if is_alike]
+    if not alike:
+        return True
     # In a few rows a first line of values may be unlike the others by chance.
-    return not any(alike) or (
-        len(others) >= _FEWEST_ROWS
-        and sum(alike) == 1
-        and len(alike) > 1
-        and all(of_two for is_alike, of_two in zip(alike, of_two_words, strict=True) if is_alike)
-        and len(set(first)) == len(first)
-    )
+    if len(others) < _FEWEST_ROWS or len(alike) > 1 or len(named) < 2 or len(set(first)) < len(first):
+        return False
+    return len(alike[0]) <= 2 or any(_are_numbers_or_missing(values) for is_alike, values in named if not is_alike)
+
+
+def _are_numbers_or_missing(values: Collection[str]) -> bool:
+    return any(map(NUMBER.fullmatch, values)) and all(not value or _is_number_or_missing(value) for value in values)
 
 
 def are_row_numbers(values: Sequence[str]) -> bool:

@@ -17,8 +17,8 @@ _FEWEST_VALUES = 50  # different ones: fewer are no groups of rows
 
 
 def shared_labels(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspect]:
-    """Yields the columns for which the label of a value in training rows predicts the label of test rows with the same
-    value.
+    """Yields the columns whose values have predictable labels: the label of a value in the training rows predicts the
+    label of test rows with the same value.
 
     Args:
         spec: The description of the log.
@@ -51,8 +51,8 @@ def shared_labels(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspe
 
 def _places(column: pa.ChunkedArray, different: pa.Array) -> np.ndarray:
     """Returns the index of each value in `different`; -1 if it is absent."""
-    found: np.ndarray = pc.index_in(plain_chunks(column), different).fill_null(-1).to_numpy().astype(np.int64)
-    return found
+    places: np.ndarray = pc.index_in(plain_chunks(column), different).fill_null(-1).to_numpy().astype(np.int64)
+    return places
 
 
 def _auc(of_train: np.ndarray, label: np.ndarray, of_test: np.ndarray, judged: np.ndarray, count: int) -> float:

@@ -37,12 +37,12 @@ class SideTable(Section):
     """Files and globs of the table."""
     on: _Key = pydantic.Field(min_length=1, examples=["user_id", ["user_id", "day"], {"item_id": "id"}])
     """Key: a column, several columns, or a mapping of the log's columns to the table's. Keys are compared as text, in
-    which 1.0 is 1. A row without a key has no partner.
+    which 1.0 is 1. A row without a key has no match.
     """
     time: _Name | None = pydantic.Field(None, examples=["valid_from"])
     """Column of the time from which a row of the table holds. Each row of the log gets the newest row of its key that
     is older than the row's own time, `as_of`; a row of the same time may be its consequence, and is not taken. null:
-    the table has one row a key.
+    the table has one row per key.
     """
     time_format: str = pydantic.Field("auto", examples=["iso8601", "%d/%b/%Y:%H:%M:%S %z"])
     """How `time` is written: see `format` of kind `time`."""

@@ -61,8 +61,8 @@ class Label(Section):
     on and 1.
     """
     negative: list[Word] = pydantic.Field([], examples=[["noclick"], [1]])
-    """Values of negative rows; rows with any other value are malformed. Empty: every value that is not positive;
-    one that differs from a positive value in case or blanks alone is malformed.
+    """Values of negative rows; rows with any other value are malformed. Empty: every value that is not positive.
+    A row is malformed if its value differs from a positive value only in case or blanks.
     """
     threshold: float | None = pydantic.Field(None, examples=[4])
     """Rows whose number is at least this threshold are positive. Replaces `positive` and `negative`."""
@@ -75,8 +75,8 @@ class Label(Section):
     """
     after: str | None = pydantic.Field(None, examples=["click"])
     """Task that must have been positive for this event to be possible: an order after a click. A row whose label of
-    that task is 0 or missing is left out of this task's loss and metrics, so that the model predicts P(order | click);
-    one that has the event without it is malformed. The task is listed before. null: every row counts.
+    that task is 0 or missing is left out of this task's loss and metrics: the model predicts P(order | click). A row
+    with the event but without that task is malformed. That task must be listed before. null: every row counts.
     """
 
     @pydantic.model_validator(mode="before")
@@ -216,7 +216,7 @@ class Data(Section):
     """Format of the files: tab- or comma-separated text, JSON lines, a JSON array of objects, Parquet, ORC or Avro. A
     text is plain or compressed with gzip, bz2 or zstd, which a file's first bytes tell, whatever its name. Fields of
     nested objects are named with dots: `ad.campaign`. `tsv`, `csv`, `jsonl`, `json`, `parquet`, `orc` or `avro`, or the
-    name by which an installed package has a reader (docs/hooks.md).
+    name of an installed package's reader (docs/hooks.md).
     """
     encoding: str = pydantic.Field("utf-8", examples=["utf-16", "cp1252", "latin-1", "gb18030"])
     """Encoding of the text, by Python's name of it. `utf-16` is read with and without a byte order mark. The values are
@@ -358,8 +358,8 @@ class Data(Section):
             before.append(task)
         if (first := self.labels[before[0]]).is_number:
             raise ValueError(
-                f"labels: the first task, {before[0]}, predicts: {first.predicts}; list a task of clicks before it, by "
-                "which a training stops and the gates judge"
+                f"labels: the first task, {before[0]}, predicts: {first.predicts}; early stopping and the gates "
+                "need clicks; list a task of clicks before it"
             )
         return self
 

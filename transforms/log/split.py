@@ -39,7 +39,7 @@ class SplitFiles(Section):
     """
 
     train: list[str] = pydantic.Field([], examples=[["days/day_*.csv"]])
-    """Files, globs and folders of the training rows, as in `data.paths`. Empty: those of `data.paths` or `--data`."""
+    """Files, globs and folders of the training rows, as in `data.paths`. Empty: `data.paths` or `--data`."""
     validation: list[str] = pydantic.Field(min_length=1, examples=[["held/validation.csv"]])
     """Files, globs and folders of the validation rows."""
     test: list[str] = pydantic.Field(min_length=1, examples=[["held/test.csv"]])

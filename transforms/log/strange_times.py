@@ -1,5 +1,5 @@
-"""Finds columns of times that differ from the rows' own times, such as birthdays and later events, that mix zones, or
-that have another meaning than the one that is read.
+"""Finds suspicious columns of times: times other than the rows' own, such as birthdays and later events, mixed time
+zones, and times that are probably read with the wrong meaning.
 """
 
 import itertools
@@ -85,11 +85,11 @@ def _short_years(spec: LogSpec, name: str, parts: list[pa.ChunkedArray]) -> str:
         return ""
     words = {word for part in parts for word in pc.unique(plain_chunks(part)).drop_null().to_pylist()}
     texts = sorted(word.decode("utf-8", "replace") for word in words)
-    if len(texts) < LEAST_SHORT_YEARS or (found := of_digits(ColumnSample(name, texts)) or ["auto"])[0] == "auto":
+    if len(texts) < LEAST_SHORT_YEARS or (formats := of_digits(ColumnSample(name, texts)) or ["auto"])[0] == "auto":
         return ""
     return (
         f"its times of {len(texts[0])} digits, as {texts[0]}, are read as epochs, and all of them are times as "
-        f"{found[0]} too: set its format to '{found[0]}', or to {found[1]}"
+        f"{formats[0]} too: set its format to '{formats[0]}', or to {formats[1]}"
     )
 
 

@@ -32,10 +32,10 @@ def alike_categories(values: Values) -> str:
 
 def rounded_ids(values: Values) -> str:
     """Returns a warning if categories are numbers that a spreadsheet has rounded, such as 4.12E+11; "" if not."""
-    found = _rows_of(values, np.asarray(pc.match_substring_regex(_texts(values), f"^({ROUNDED_ID.pattern})$")))
-    if found is None:
+    shown = _rows_of(values, np.asarray(pc.match_substring_regex(_texts(values), f"^({ROUNDED_ID.pattern})$")))
+    if shown is None:
         return ""
-    text, share = found
+    text, share = shown
     return (
         f"values as {text}, in {share:.1%} of the rows, are numbers that a spreadsheet has rounded, so that several "
         "ids became one: export the ids as text"
@@ -48,10 +48,10 @@ def words_for_missing(values: Values) -> str:
     """
     is_word = np.asarray(pc.is_in(_texts(values), value_set=pa.array(USUAL_MISSING)))
     ways = int((_counts(values)[is_word] > 0).sum()) + int((values.codes == 0).any())
-    found = _rows_of(values, is_word)
-    if found is None or ways < 2:
+    shown = _rows_of(values, is_word)
+    if shown is None or ways < 2:
         return ""
-    text, share = found
+    text, share = shown
     return (
         f"words for a missing value, as {text!r}, in {share:.1%} of the rows, are categories beside another way to "
         "write a missing value: name the words in data.missing_values"

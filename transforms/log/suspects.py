@@ -292,13 +292,13 @@ def _fractions(values: Values) -> str:
     if shown is None or len(long) < LEAST_FRACTIONS * len(values.texts):
         return ""
     text = shown.decode() if isinstance(shown, bytes) else shown
-    found = f"numbers with many digits, as {text}, are categories, and"
+    text_before = f"numbers with many digits, as {text}, are categories, and"
     short = str(np.float32(text))
     if short != text and _digits(short) < FRACTION_DIGITS and float(np.float32(short)) == float(text):
-        found += f" {short}, the same number in 32 bits, is another one"
+        text_before += f" {short}, the same number in 32 bits, is another one"
     else:
-        found += " in 32 and in 64 bits the same number has other digits, which makes it another one"
-    return f"{found}; make the column numeric, or round it in the log and in requests"
+        text_before += " in 32 and in 64 bits the same number has other digits, which makes it another one"
+    return f"{text_before}; make the column numeric, or round it in the log and in requests"
 
 
 def _digits(text: bytes | str) -> int:

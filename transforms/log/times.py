@@ -253,8 +253,8 @@ class EightDigits:
             return other
         of_other_day = self.of_other_day or _of_other_day(self.example, (other.example, other.of_other_day))
         names = ("example", "no_hour", "no_date", "no_day_first")
-        found = {name: getattr(self, name) or getattr(other, name) for name in names}
-        return EightDigits(**found, of_other_day=of_other_day)
+        examples = {name: getattr(self, name) or getattr(other, name) for name in names}
+        return EightDigits(**examples, of_other_day=of_other_day)
 
     @property
     def may_be_day_first(self) -> bool:

@@ -152,7 +152,7 @@ def _of_several_forms(column: ColumnSample) -> Guess | None:
 
 
 def _with_faults(column: ColumnSample) -> Guess | None:
-    """Returns the guess for a column of which most values are times of one format; None for other values."""
+    """Returns the guess for a column whose values are mostly times of one format; None for other columns."""
     expression = nearly_fitting(column)
     if expression is None:
         return None

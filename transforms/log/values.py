@@ -177,20 +177,20 @@ def explained(reason: str) -> str:
         return f"{reason}; {_advice_on_weight(weight[1])}"
     if (number := _NO_NUMBER.search(reason)) and _is_adorned(number[1]):
         return f"{reason}; name the form of the column's numbers in written: its prefix, suffix, thousands and decimal"
-    found = _TOO_LARGE.search(reason)
-    if found is None or float(found[1]) <= 1:
+    match = _TOO_LARGE.search(reason)
+    if match is None or float(match[1]) <= 1:
         return reason
-    if not float(found[1]).is_integer():
+    if not float(match[1]).is_integer():
         return f"{reason}, and a rate has no more clicks than impressions"
     return f"{reason}: a rating needs a threshold in data.labels; counted clicks need their rate, and data.weight"
 
 
 def _is_adorned(text: str) -> bool:
     """Returns whether a text is a number with a currency, a unit, thousands separators or a decimal comma."""
-    found = WRITTEN_NUMBER.fullmatch(text)
-    if found is None:
+    match = WRITTEN_NUMBER.fullmatch(text)
+    if match is None:
         return False
-    return bool(found["before"] or found["after"] or not found["figure"].replace(".", "", 1).isdigit())
+    return bool(match["before"] or match["after"] or not match["figure"].replace(".", "", 1).isdigit())
 
 
 def _advice_on_weight(text: str | None) -> str:

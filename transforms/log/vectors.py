@@ -115,13 +115,13 @@ def _numbers(flat: pa.Array, name: str, written: TextNumbers) -> tuple[Floats, d
         return np.full(len(flat), np.nan, np.float32), dict.fromkeys(range(len(flat)), fault)
     floats = flat.cast(pa.float64()).fill_null(float("nan")).to_numpy(zero_copy_only=False)
     with np.errstate(over="ignore"):
-        found: Floats = floats.astype(np.float32)
-    infinite = np.isinf(found)
+        narrowed: Floats = floats.astype(np.float32)
+    infinite = np.isinf(narrowed)
     if infinite.any():
         if written.infinite:
-            found = np.where(infinite, np.copysign(_LARGEST, found), found).astype(np.float32)
+            narrowed = np.where(infinite, np.copysign(_LARGEST, narrowed), narrowed).astype(np.float32)
         else:
             for place in np.flatnonzero(infinite).tolist():
                 shown = excerpt(f"{floats[place]:g}".encode())
                 wrong[place] = f"{name}: '{shown}' in a vector is not finite, or too large for a 32-bit float"
-    return found, wrong
+    return narrowed, wrong

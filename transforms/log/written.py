@@ -56,7 +56,7 @@ class Written(Section):
     thousands: Literal[",", ".", "'", " ", "_"] | None = pydantic.Field(None, examples=[","])
     """Sign between the thousands, which need not be there: `1,234` and `1234`. `1,23` makes its row malformed."""
     decimal: Literal[".", ","] | None = pydantic.Field(None, examples=[","])
-    """Decimal separator; null: that of `data.decimal`."""
+    """Decimal separator; null: the separator in `data.decimal`."""
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Written":

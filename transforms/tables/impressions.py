@@ -85,9 +85,9 @@ def _rows(
     is_token = pc.greater(pc.binary_length(tokens), 0)
     tokens, parents = tokens.filter(is_token), parents[is_token.to_numpy(zero_copy_only=False)]
     form = rf"(?s)^(?P<item>.*){re.escape(lists.label_separator)}(?P<label>.*)$"
-    found = pc.extract_regex(tokens, form)
-    items, labels = pc.struct_field(found, "item"), pc.struct_field(found, "label")
-    items = pc.if_else(found.is_valid(), items, tokens)
+    fields = pc.extract_regex(tokens, form)
+    items, labels = pc.struct_field(fields, "item"), pc.struct_field(fields, "label")
+    items = pc.if_else(fields.is_valid(), items, tokens)
     bad = set(np.setdiff1d(np.arange(len(values)), parents).tolist())
     bad |= set(parents[pc.equal(pc.binary_length(items), 0).to_numpy(zero_copy_only=False)].tolist())
     letters.add(batch.path, list(_rejects(batch, lists.column, sorted(bad))))

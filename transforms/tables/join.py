@@ -191,13 +191,13 @@ class _Side:
 
     def _refuse(self, database: "_Database", group: str) -> None:
         # A list of each key's places would not go to the disk where the memory ends; numbers do.
-        found = database.rows(
+        repeated = database.rows(
             f"select {group}, count(*), min({_NUMBER}) as first from {self.name}_all group by {group} "
             "having count(*) > 1 order by first limit 1"
         )
-        if not found:
+        if not repeated:
             return
-        *values, count, number = found[0]
+        *values, count, number = repeated[0]
         where = database.rows(
             f"select {_FILE}, {_LINE} from {self.name}_all join "
             f"(select {group} from {self.name}_all where {_NUMBER} = {number}) using ({group}) "
@@ -220,8 +220,8 @@ class _Side:
             example: The values of a row of the log.
         """
         own = database.rows(f"select {', '.join(self._keys)} from {self.name} order by {_NUMBER} limit 1")
-        found = ([example[place] for place in self._places], own[0] if own else ())
-        log, table = (", ".join("nothing" if each is None else f"'{excerpt(each)}'" for each in row) for row in found)
+        pair = ([example[place] for place in self._places], own[0] if own else ())
+        log, table = (", ".join("nothing" if each is None else f"'{excerpt(each)}'" for each in row) for row in pair)
         return InputError(
             f"{self.files.files[0]}: no row of the log has its {' and '.join(self.table.on)} in it, where the log "
             f"begins with {log or 'nothing'} and the table with {table or 'nothing'}; is it the log's table, and are "
@@ -323,8 +323,8 @@ class _Database(contextlib.AbstractContextManager["_Database"]):
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """Returns the rows of a query."""
         with self._errors():
-            found: list[tuple[Any, ...]] = self._connection.execute(query).fetchall()
-        return found
+            rows: list[tuple[Any, ...]] = self._connection.execute(query).fetchall()
+        return rows
 
     def read(self, query: str) -> Iterator[pa.RecordBatch]:
         """Yields the rows of a query."""

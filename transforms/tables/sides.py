@@ -23,9 +23,9 @@ def text_files(patterns: Sequence[str], columns: Sequence[str], keys: Sequence[s
     """
     files = find_files(list(patterns))
     sample = read_sample(files[0])
-    found = TextFiles(files, sample, spec_of_texts(sample, names=columns, ids=list(keys)))
-    check_has(found, "on", keys)
-    return found
+    texts = TextFiles(files, sample, spec_of_texts(sample, names=columns, ids=list(keys)))
+    check_has(texts, "on", keys)
+    return texts
 
 
 def check_has(files: TextFiles, setting: str, columns: Sequence[str]) -> None:

@@ -26,7 +26,7 @@ def _draft(folder: SetFolder) -> dict[str, Any]:
 
 
 def _tables(folder: SetFolder, item: str) -> list[dict[str, Any]]:
-    """Returns the table of the items, if the folder has one in JSON. That of 2014 is written in Python's notation."""
+    """Returns the table of the items, if the folder has one in JSON. The 2014 table is Python's notation, not JSON."""
     files = [*folder.all("meta_*.jsonl"), *folder.all("meta_*.json")]
     for file in files:
         try:

@@ -33,8 +33,8 @@ class SetFolder:
             raise InputError(f"{path}: no such folder; give the one with the files of {name}")
         self.name, self.path = name, path
         self.lacking: list[str] = []  # sentences about what is not there, and about files that are not read
-        found = {file for depth in _DEPTHS for file in path.glob(depth) if file.is_file()}
-        once = [file for file in found if file.suffix not in _COMPRESSED[1:] or file.with_suffix("") not in found]
+        files = {file for depth in _DEPTHS for file in path.glob(depth) if file.is_file()}
+        once = [file for file in files if file.suffix not in _COMPRESSED[1:] or file.with_suffix("") not in files]
         self._files = sorted((file for file in once if not file.name.startswith(".")), key=lambda f: by_number(str(f)))
 
     def all(self, pattern: str) -> list[str]:
@@ -47,12 +47,12 @@ class SetFolder:
 
     def side(self, pattern: str) -> str | None:
         """Returns the first file of a side table that matches a pattern; None, with a sentence, if none does."""
-        found = self.first(pattern)
-        if found is None:
+        file = self.first(pattern)
+        if file is None:
             self.lacking.append(
                 f"{self.path} has no {pattern}: the configuration goes without the columns of this table"
             )
-        return found
+        return file
 
     def one(self, *patterns: str, without: str = "") -> str:
         """Returns the first file of the first pattern that matches one. A sentence names the other files that match.
@@ -64,15 +64,15 @@ class SetFolder:
         Raises:
             InputError: no pattern matches.
         """
-        found = [
+        matching = [
             file
             for pattern in patterns
             for file in self.all(pattern)
             if not (without and pathlib.Path(file).name.startswith(without))
         ]
-        if not found:
+        if not matching:
             self._lack(patterns)
-        chosen, *others = dict.fromkeys(found)
+        chosen, *others = dict.fromkeys(matching)
         if others:
             self.lacking.append(f"{chosen} is read, and {excerpt(', '.join(others))} not: a set has one such file")
         return chosen
@@ -86,9 +86,9 @@ class SetFolder:
         return self.all(pattern) or self._lack([pattern])
 
     def _lack(self, patterns: Sequence[str]) -> NoReturn:
-        found = dict.fromkeys(file.name for file in self._files)
-        names = excerpt(", ".join(found)) or "no files, in it and two levels below it"
-        archive = next((name for name in found if name.lower().endswith(_ARCHIVES)), None)
+        present = dict.fromkeys(file.name for file in self._files)
+        names = excerpt(", ".join(present)) or "no files, in it and two levels below it"
+        archive = next((name for name in present if name.lower().endswith(_ARCHIVES)), None)
         advice = f"; unpack {archive} first" if archive else ""
         raise InputError(
             f"{self.path}: lacks {' or '.join(patterns)} of {self.name}, plain or compressed; it has {names}{advice}"
@@ -116,7 +116,7 @@ class SetFolder:
         if "columns" not in sample.data or len(sample.columns) != width:
             kind = "without a header" if "columns" in sample.data else "with names"
             raise InputError(
-                f"{file}: {len(sample.columns)} columns {kind}; that of {self.name} has {width} without a header: "
+                f"{file}: {len(sample.columns)} columns {kind}; a file of {self.name} has {width} without a header: "
                 f"draft another file by `ctrpipe init {file}`, without --dataset"
             )
         return sample

@@ -9,7 +9,7 @@ from tests.transforms.test_derived import described
 
 
 class Model:
-    """A model whose only contribution is that of `rate`."""
+    """A model to which only `rate` contributes."""
 
     feature_map = types.SimpleNamespace(text=None)
 

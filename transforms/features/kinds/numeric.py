@@ -122,8 +122,8 @@ def hook_transform(name: str) -> Callable[[tf.Tensor], tf.Tensor]:
     transform: Callable[[tf.Tensor], tf.Tensor] = hooks.load("transforms", name)
     with tf.init_scope(), hooks.failures("transforms", name):
         signature = [tf.TensorSpec([None, 1], tf.float32)]
-        found = tf.function(transform, signature, autograph=False)(tf.constant(_TRIED))
-        values = np.asarray(found)
+        output = tf.function(transform, signature, autograph=False)(tf.constant(_TRIED))
+        values = np.asarray(output)
     is_finite = values.dtype == np.float32 and bool(np.isfinite(values).all())
     if values.shape != (len(_TRIED), 1) or not is_finite:
         shown = f"{values.dtype} of shape {list(values.shape)}{'' if is_finite else ', not all of them finite floats,'}"

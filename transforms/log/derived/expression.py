@@ -30,7 +30,7 @@ class Expression(Derived):
     of: str = pydantic.Field(min_length=1, max_length=1000, examples=["log1p(clicks / (shows + 1))"])
     """The formula: columns of numbers, numbers, `+ - * / **`, parentheses, and the functions abs, ceil, clip, exp,
     floor, if_missing, is_missing, log, log1p, max, min and sqrt. `clip(x, least, most)`, `max(x, y, ...)` and
-    `if_missing(x, y)` take several numbers. A column whose name is no word is `column("ad price")`.
+    `if_missing(x, y)` take several numbers. A column whose name is not a single word is `column("ad price")`.
     """
 
     @pydantic.field_validator("of")

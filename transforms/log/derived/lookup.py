@@ -31,8 +31,8 @@ class Lookup(Derived):
     key: str = pydantic.Field(min_length=1, examples=["category"])
     """Column whose value is looked up: a feature of kind categorical, or a column that no feature reads."""
     map: str = pydantic.Field(min_length=1, examples=["affinities"])
-    """Column of the maps: a feature of kind multivalent with `weights`, or a column that no feature reads. Of a key
-    that a map has twice the first number counts, and numbers beyond 1e6 count as 1e6.
+    """Column of the maps: a feature of kind multivalent with `weights`, or a column that no feature reads. If a map has
+    a key twice, the first number counts. Numbers beyond 1e6 count as 1e6.
     """
     separator: str = pydantic.Field("|", min_length=1)
     """Separator between two entries of a map in text. A feature of the map column has its own."""

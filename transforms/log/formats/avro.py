@@ -164,9 +164,9 @@ class Types:
             return self.of(kind)
         name = schema.get("name", "")
         self._named[name] = _AS_JSON  # until its own type is known: it may be within itself
-        found = self._of_mapping(kind, schema)
-        self._named[name] = found
-        return found
+        own = self._of_mapping(kind, schema)
+        self._named[name] = own
+        return own
 
     def _of_mapping(self, kind: str, schema: Mapping[str, Any]) -> tuple[pa.DataType, _Value | None]:
         logical = schema.get("logicalType")

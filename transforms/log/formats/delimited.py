@@ -62,7 +62,7 @@ class Delimited(TextFormat):
         return names, mark
 
     def _check_listed(self, path: str, names: Sequence[str]) -> None:
-        """Raises InputError if a file without a header lacks a column. Its columns are those of data.columns."""
+        """Raises InputError if a file without a header lacks a column. Its columns are listed in data.columns."""
         if absent := [name for name in self._columns if name not in names]:
             listed = excerpt(", ".join(names))
             raise InputError(f"{path}: its rows lack {absent[0]}; they have {listed}{did_you_mean(absent[0], names)}")
@@ -155,7 +155,7 @@ class Delimited(TextFormat):
         Args:
             columns: The values of the rows that are not in `wrong`.
             rows: The number of all rows.
-            wrong: The reason of each malformed row; gets those of the headers.
+            wrong: The reason of each malformed row. Gets the reasons of the headers.
         """
         if not self._spec.data.header or len(columns) < _FEWEST_NAMES:
             return columns

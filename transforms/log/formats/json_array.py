@@ -107,7 +107,7 @@ def first_objects(path: str, text: bytes) -> list[bytes]:
     end = _END.search(inside)
     with _errors_of(path, 1):
         if end:
-            return [each for found in _objects(iter([inside[: end.start()]])) for each in found.texts]
+            return [each for objects in _objects(iter([inside[: end.start()]])) for each in objects.texts]
         commas, _ = _commas(inside, 0)
         return _cut(inside, commas.tolist()).texts if commas.size else []
 
@@ -181,10 +181,10 @@ def _objects(blocks: Iterator[bytes]) -> Iterator[_Objects]:
         text = rest + block
         commas, _ = _commas(text, lines)
         if commas.size:
-            found = _cut(text, commas.tolist())
-            yield found
-            lines += found.breaks
-            rest = text[found.size :]
+            objects = _cut(text, commas.tolist())
+            yield objects
+            lines += objects.breaks
+            rest = text[objects.size :]
         else:
             rest = text
         if len(rest) > _MOST_BYTES:

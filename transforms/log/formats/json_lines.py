@@ -109,8 +109,8 @@ class Noted:
             return
         if value is not None:
             self.fields.setdefault(name, row)
-        if (value is None or isinstance(value, list)) and (found := no_object_on_path(values, name)):
-            path, other = found
+        if (value is None or isinstance(value, list)) and (text := no_object_on_path(values, name)):
+            path, other = text
             self.no_objects.setdefault(name, (row, f"{path} is '{excerpt(str(other))}'"))
 
     def forget(self, row: int) -> None:
@@ -231,7 +231,7 @@ def _decoder(repeated: list[str]) -> json.JSONDecoder:
 
 
 def _keys_of(name: str) -> Iterator[str]:
-    """Yields the keys of objects by which a column may be named: for `ad.id` also `ad` and `id`."""
+    """Yields the keys of objects that a column's name may contain: for `ad.id` also `ad` and `id`."""
     parts = name.split(DOT)
     for start in range(len(parts)):
         for stop in range(start + 1, len(parts) + 1):
@@ -243,8 +243,8 @@ def _has_number(value: Any) -> bool:
 
 
 def _nested(values: dict[str, Any], name: str) -> Any:
-    found = field_of(values, name)
-    return None if found is ABSENT else found
+    value = field_of(values, name)
+    return None if value is ABSENT else value
 
 
 def _plain(value: Any, name: str, exact: bool) -> Any:

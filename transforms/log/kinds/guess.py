@@ -15,7 +15,7 @@ TIME_NAME = re.compile(r"(^|_|\b)(time|timestamp|ts|dt|ds|date|day|hour|datetime
 ID_NAME = re.compile(
     r"(^|[_\s])((id|code|zip|type|category|hash|key|model|ip|site|app|device|user|item|ad|phone|telephone)s?|tel|msisdn|"
     r"publisher|advertiser|campaign|creative|placement|region|city|country|state|brand|store|shop|seller|merchant|vendor|"
-    r"product|channel|genre|carrier|"
+    r"product|channel|genre|carrier|agent|agency|company|supplier|employer|operator|airline|hotel|dealer|branch|"
     r"network|browser|author|artist|domain)$",
     re.I,
 )
@@ -27,6 +27,7 @@ _CODE_NAME = re.compile(r"^[Cc]\d+$")
 _NUMBER_NAME = re.compile(
     r"((?i:^|[^a-z])|(?<=[a-z])(?=[A-Z]))(?i:prices?|counts?|cnt|ages?|num|amounts?|durations?|len|length|sizes?|rates?|scores?|"
     r"views?|clicks?|income|salary|balance|distance|quantity|qty|budget|bid|cost|premiums?|fees?|revenue|spend|spent|total|"
+    r"stock|inventory|battery|nights|adults|children|guests|rooms|pages|"
     r"days|hours|minutes|seconds|months|tenure|discount|temperature|percent|pct|ratio|visits)(?![a-z])|"
     r"(?i:price|amount|duration|(?<!ac)count)(?i:s?)$|^I\d+$"
 )
@@ -66,6 +67,10 @@ class Guess:
         if never:
             return cls({}, f"another value in each row ({seen}), nothing repeats: left out", True, True)
         return cls({}, f"hardly any value occurs twice ({seen}), so they teach nothing: left out", True, True)
+
+
+def _different(values: int) -> str:
+    return "one value" if values == 1 else f"{values:,} different values"
 
 
 def usual_length(lengths: Iterable[int]) -> int:
@@ -119,14 +124,14 @@ class ColumnSample:
     def seen(self) -> str:
         """The number of different values and the share of missing ones, in words."""
         missing = 1 - len(self.present) / len(self.values)
-        return f"{len(self.distinct):,} different values, {f'{missing:.0%} missing' if missing else 'never missing'}"
+        return f"{_different(len(self.distinct))}, {f'{missing:.0%} missing' if missing else 'never missing'}"
 
     @property
     def seen_as_texts(self) -> str:
         """`seen` for texts, which counts the usual words for a missing number, such as NA and None, as values."""
         words = collections.Counter(value for value in self.values if value in USUAL_MISSING and value)
         missing = 1 - (len(self.present) + words.total()) / len(self.values)
-        seen = f"{len(self.distinct) + len(words):,} different values, "
+        seen = f"{_different(len(self.distinct) + len(words))}, "
         seen += f"{missing:.0%} missing" if missing else "never missing"
         if not words:
             return seen

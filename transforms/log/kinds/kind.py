@@ -238,12 +238,12 @@ class WithVocabulary(Columns):
     oov_buckets: int = pydantic.Field(1, ge=1)
     """Number of out-of-vocabulary ids. A hash of the value selects one of them."""
     whole_numbers: bool = True
-    """Whether the text 123.0 is the same value as 123, in the log and in requests: programs convert ids to
-    floating-point numbers, pandas where one is missing. Numbers of Parquet and JSON always are. A floating-point number
-    beyond 2^53 (2^24 in 32 bits) is no exact id and makes its row malformed. A number that is not whole has the
-    shortest text that is read as the same number: 0.1, 1e-05; one that 32 bits hold has that of 32 bits, so that 0.1 of
-    a float32 column stays 0.1 where a program makes it 64 bits wide. false: such text is another value, and no number
-    makes its row malformed.
+    """Whether the text 123.0 is the same value as 123, in the log and in requests. Programs convert ids to
+    floating-point numbers; pandas does if an id is missing. 123.0 as a number of Parquet or JSON is always 123. A
+    floating-point number beyond 2^53 (2^24 in 32 bits) is not an exact id and makes its row malformed. A number that is
+    not whole is the shortest text that parses to the same number: 0.1, 1e-05. If the number fits into 32 bits, the text
+    is the shortest for 32 bits: 0.1 of a float32 column stays 0.1 if a program widens it to 64 bits. false: 123.0 is
+    another value than 123, and no number makes its row malformed.
     """
 
     @property

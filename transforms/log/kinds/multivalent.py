@@ -35,9 +35,9 @@ class Multivalent(WithVocabulary):
     separator: str = pydantic.Field("|", min_length=1)
     """Separator between two values."""
     brackets: bool = False
-    """Whether the log has lists in brackets, such as `['a', 'b']` of Python, `["a", "b"]` of JSON or `{a,b}`. All that
-    reads logs takes them apart; a request has the values with `separator` between them. A text without a bracket is
-    read as ever.
+    """Whether the log has lists in brackets, such as `['a', 'b']` of Python, `["a", "b"]` of JSON or `{a,b}`. Every
+    reader of the log splits them; a request has the values with `separator` between them. A text without brackets is
+    read as usual.
     """
     max_length: int = pydantic.Field(ge=1, examples=[10])
     """Maximum number of values; further values of the string are ignored."""

@@ -30,9 +30,9 @@ class ItemSequence(WithVocabulary):
     separator: str = pydantic.Field("|", min_length=1)
     """Separator between two values."""
     brackets: bool = False
-    """Whether the log has lists in brackets, such as `['a', 'b']` of Python, `["a", "b"]` of JSON or `{a,b}`. All that
-    reads logs takes them apart; a request has the values with `separator` between them. A text without a bracket is
-    read as ever.
+    """Whether the log has lists in brackets, such as `['a', 'b']` of Python, `["a", "b"]` of JSON or `{a,b}`. Every
+    reader of the log splits them; a request has the values with `separator` between them. A text without brackets is
+    read as usual.
     """
     max_length: int = pydantic.Field(ge=1, examples=[50])
     """Maximum number of values per row; of a longer history the last values are kept."""
@@ -52,7 +52,7 @@ class ItemSequence(WithVocabulary):
     )
     """Maximum number of values of one item, by column, for the columns whose items have several; further values are
     ignored. A model of histories reads the mean of an item's embeddings, every other model pools all values. Such a
-    column has its own vocabulary, or that of another sequence. Needs `within`.
+    column has its own vocabulary, or shares the vocabulary of another sequence. Needs `within`.
     """
     pooling: Literal["sum", "mean", "attention"] = "mean"
     """How models with one embedding per field combine the items: `sum` or `mean` of their embeddings, or `attention`:
@@ -133,8 +133,8 @@ class ItemSequence(WithVocabulary):
                 continue
             if column in self.values_per_item and features.get(owner) and features[owner].is_single:
                 raise ValueError(
-                    f"features: {column} has several values an item, and {owner}, which it shares, has one; give null "
-                    "in shared_with"
+                    f"features: {column} has several values per item, and {owner}, whose vocabulary it shares, has "
+                    "one; give null in shared_with"
                 )
             shared = features.get(owner)
             if shared is None or not shared.lends_vocabulary(owner):

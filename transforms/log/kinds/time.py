@@ -1,5 +1,7 @@
 """The kind `time`."""
 
+import re
+from collections.abc import Iterable
 from typing import ClassVar, Literal
 
 import pydantic
@@ -13,6 +15,7 @@ from ctrpipe.transforms.log.unread_times import unread_times
 
 # The fields `<column>_<part>` of a column, in the order of their slots, and the number of values of each.
 TIME_PARTS = {"hour": 24, "weekday": 7, "is_weekend": 2}
+_ZONE = re.compile(r":\d\d(?:[.,]\d+)?\s?(Z|[+-]\d\d(?::?\d\d)?)$")  # behind a time of the day
 
 
 class Time(Columns):
@@ -58,16 +61,18 @@ class Time(Columns):
     def guess(cls, column: ColumnSample) -> Guess | None:
         if column.is_list or not column.present:
             return None
-        found = formats_of(column)
-        if found is None:
+        formats = formats_of(column)
+        if formats is None:
             return unread_times(column)
-        time_format, *others = found
+        time_format, *others = formats
         comment = f"times as {excerpt(column.present[0])}, {column.seen}"
         unsure = bool(others) and not time_format.startswith(USUAL)
         asked = " or ".join(map(repr, others))
         comment += f"; or format: {asked}, which fits as well?" if unsure else ""
         if are_unnamed_epochs(column):
             unsure, comment = True, f"{comment}; its name is no time's: are they, or ids or amounts?"
+        if asked := _asked_of_zones(column.present):
+            unsure, comment = True, f"{comment}; {asked}"
         digits = EightDigits.among(column.present)
         if time_format == "auto" and digits.example:
             # A run reads more rows, but may not be asked what these rows leave open.
@@ -85,3 +90,14 @@ class Time(Columns):
 
     def meaning(self, column: str) -> tuple[object, ...]:
         return (self.kind, self.role, self.timezone)
+
+
+def _asked_of_zones(values: Iterable[str]) -> str:
+    """Returns the question of which place the hours of times of several zones are; "" for times of one zone."""
+    zones = sorted({match[1] for value in values if (match := _ZONE.search(value))})
+    if len(zones) < 2:
+        return ""
+    return (
+        f"{len(zones)} zones, as {zones[0]} and {zones[1]}, and hours and weekdays are those of UTC: name the zone of "
+        "one place (timezone), or write the hour of each place as a column?"
+    )

@@ -41,7 +41,7 @@ class Vector(Columns):
     transform: Literal["none", "unit", "standardize"] = "none"
     """`none` takes the elements as they are. `unit` scales each vector to length 1; the vector 0 stays 0. `standardize`
     subtracts the mean of all elements of the training rows and divides by their standard deviation: one pair of numbers
-    for the whole column, so that distances between vectors keep their order.
+    for the whole column, which keeps the order of distances between vectors.
     """
     separator: str = pydantic.Field("|", min_length=1, examples=[" ", ","])
     """Separator between two elements in text. With `" "`, any white space."""

@@ -1,0 +1,74 @@
+"""Finds words for a missing value, such as `unknown` or a blank, in columns of numbers and times."""
+
+import collections
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+
+from ctrpipe.pipeline.draft.columns import guess_column
+from ctrpipe.transforms.log.kinds.guess import Guess
+from ctrpipe.transforms.log.sample import LogSample
+from ctrpipe.transforms.log.words import INFINITE, USUAL_MISSING
+
+_DIGIT = re.compile(r"\d")
+_MOST_WORDS = 3  # of a column
+_MOST_ROWS = 0.8  # of a column's values, above which they are no numbers
+_FEWEST_ROWS = 20  # with a number or time
+
+
+def missing_words(sample: LogSample, but: Sequence[str] = ()) -> dict[str, list[str]]:
+    """Returns the words of each column without which its values would be amounts or times.
+
+    Args:
+        sample: The first rows of a log.
+        but: Columns that are not looked at, such as the label.
+    """
+    found = {}
+    for name, values in sample.columns.items():
+        if name in sample.lists or name in but or not (words := _words(values)):
+            continue
+        others = ["" if value in words else value for value in values]
+        if sum(map(bool, others)) >= _FEWEST_ROWS and _is_number_or_time(name, others):
+            if not _is_number_or_time(name, values):
+                found[name] = words
+    return found
+
+
+def as_missing(sample: LogSample, words: Mapping[str, Sequence[str]]) -> LogSample:
+    """Returns a sample without the given words of each column."""
+    columns = {name: ["" if one in words[name] else one for one in sample.columns[name]] for name in words}
+    return dataclasses.replace(sample, columns={**sample.columns, **columns})
+
+
+def with_missing_values(sample: LogSample, words: Mapping[str, Sequence[str]], targets: Sequence[str]) -> LogSample:
+    """Returns a sample whose `data.missing_values` has the words of all columns besides the usual ones, and whose
+    columns other than the targets and the lists lack all of them.
+    """
+    if not words:
+        return sample
+    listed = list(dict.fromkeys([*USUAL_MISSING, *(word for of_column in words.values() for word in of_column)]))
+    others = dict.fromkeys((name for name in sample.columns if name not in {*targets, *sample.lists}), listed)
+    return as_missing(dataclasses.replace(sample, data={**sample.data, "missing_values": listed}), others)
+
+
+def told(guess: Guess, words: Sequence[str]) -> Guess:
+    """Returns the guess of a column with the question whether its words mean a missing value."""
+    if not guess.settings:
+        return guess
+    shown = " and ".join(repr(word) for word in words)
+    is_taken = "is taken" if len(words) == 1 else "are taken"
+    asked = f"{shown} {is_taken} for a missing value, in every column (data.missing_values): is it one?"
+    return dataclasses.replace(guess, comment=f"{guess.comment}; {asked}", unsure=True)
+
+
+def _words(values: Sequence[str]) -> list[str]:
+    """Returns a column's values without a digit; none if there are too many of them."""
+    counts = collections.Counter(values)
+    present = {value: count for value, count in counts.items() if value and value not in USUAL_MISSING}
+    words = [value for value in present if not _DIGIT.search(value) and not INFINITE.fullmatch(value)]
+    rows = sum(present[word] for word in words)
+    return words if len(words) <= _MOST_WORDS and rows <= _MOST_ROWS * sum(present.values()) else []
+
+
+def _is_number_or_time(name: str, values: Sequence[str]) -> bool:
+    return guess_column(name, values, False).settings.get("kind") in ("numeric", "time")
