@@ -39,6 +39,14 @@ def read_feature_map(version: pathlib.Path) -> FeatureMap:
     return FeatureMap.load(asset_path(version, Asset.FEATURE_MAP))
 
 
+def is_click_model(version: pathlib.Path) -> bool:
+    """Returns whether ctrpipe exported the version, and it encodes no texts."""
+    try:
+        return read_feature_map(version).text is None
+    except (OSError, ValueError):  # absent, or damaged, which the load will say
+        return False
+
+
 @dataclasses.dataclass(frozen=True)
 class GoldenRows:
     """A few rows of the log with the Keras predictions that the exported graph must reproduce.

@@ -26,6 +26,8 @@ from ctrpipe.serving.layout import check_assets, check_files, graph_file
 _MOST_CALLS = 100
 # A run in the caller's thread cannot be interrupted, so only runs expected to be shorter than this stay there.
 _SHORT_SECONDS = 0.1
+# TensorFlow reads strings by an iterator of numpy that has so many dimensions, and does not check that it got one.
+_MOST_DIMENSIONS_OF_STRINGS = 32
 _IN_CALLERS_THREAD = config_pb2.RunOptions(inter_op_thread_pool=-1)
 _LOOPS = {"While", "StatelessWhile", "For", "Enter", "RefEnter"}
 # Operations that TensorFlow calls stateful because they read a state, call a function or raise an error.
@@ -156,6 +158,7 @@ class Servable:
 
         Raises:
             KeyError: an alias is unknown, or an input has neither a value nor a default.
+            ValueError: strings have more than 32 dimensions.
             tf.errors.OpError: TensorFlow reports an error; DeadlineExceededError if no time is left.
         """
         _check_time(timeout_seconds)
@@ -257,6 +260,7 @@ class Servable:
         timeout_seconds: float | None,
     ) -> list[np.ndarray]:
         """Runs the graph for the inputs and outputs of `key`, and records whether the run was short."""
+        _check_dimensions(feeds.values())
         size, short_size = sum(array.size for array in feeds.values()), self._short_sizes.get(key, -1)
         began = time.perf_counter()
         stays = self._may_stay_in_thread and not self._loops(key)
@@ -352,6 +356,15 @@ def _check_time(timeout_seconds: float | None) -> None:
     """Raises DeadlineExceededError if no time is left."""
     if timeout_seconds is not None and timeout_seconds <= 0:
         raise tf.errors.DeadlineExceededError(None, None, "Timed out waiting for session run to begin.")
+
+
+def _check_dimensions(arrays: Iterable[np.ndarray]) -> None:
+    """Raises ValueError for an array of strings that would end the process."""
+    for array in arrays:
+        if array.dtype == object and array.ndim > _MOST_DIMENSIONS_OF_STRINGS:
+            raise ValueError(
+                f"A tensor of strings has {array.ndim} dimensions; at most {_MOST_DIMENSIONS_OF_STRINGS} are read"
+            )
 
 
 def _signatures_with(

@@ -29,7 +29,8 @@ _DECADES = 10.0 ** np.arange(-4, 6)
 # most 29: the products are exact in float64, and the shortest text of a quotient has its digits only.
 _SIX_DIGITS, _NINE_DIGITS = 10.0 ** np.arange(10, -1, -1), 10.0 ** np.arange(13, 2, -1)
 _MOST_CHARACTERS = 256 << 10  # of an error
-_FEW = 8  # up to so many values, a Python loop is faster than numpy
+# Up to so many values, a Python loop is faster than numpy, whose code a graph's run displaces from the caches.
+_FEW = 32
 _PIECE_VALUES = 1 << 16
 _SINGLE = struct.Struct("f")
 _INTEGERS = frozenset(map(np.dtype, ("int8", "int16", "int32", "int64", "uint8", "uint32", "uint64", "bool")))

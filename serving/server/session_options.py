@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from tensorflow.core.protobuf import config_pb2, rewriter_config_pb2
 
-from ctrpipe.serving.assets import read_feature_map
+from ctrpipe.serving.assets import is_click_model
 from ctrpipe.serving.server.options import ServerOptions
 from ctrpipe.serving.text_proto import read_text_proto
 
@@ -49,20 +49,12 @@ def for_first_versions(config: config_pb2.ConfigProto, versions: Iterable[pathli
         versions: The folders of the versions that are loaded first; at least one.
     """
     threads = config.intra_op_parallelism_threads, config.inter_op_parallelism_threads
-    if threads != (_AUTOMATIC, _IN_THE_CALLERS_THREAD) or not all(_is_click_model(version) for version in versions):
+    if threads != (_AUTOMATIC, _IN_THE_CALLERS_THREAD) or not all(is_click_model(version) for version in versions):
         return config
     chosen = config_pb2.ConfigProto()
     chosen.CopyFrom(config)
     chosen.intra_op_parallelism_threads = 1
     return chosen
-
-
-def _is_click_model(version: pathlib.Path) -> bool:
-    """Returns whether ctrpipe exported the version, and it encodes no texts."""
-    try:
-        return read_feature_map(version).text is None
-    except (OSError, ValueError):  # absent, or damaged, which the load will say
-        return False
 
 
 def _set_threads(config: config_pb2.ConfigProto, options: ServerOptions) -> None:

@@ -9,7 +9,7 @@ import itertools
 import math
 import operator
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,6 +47,9 @@ _PACKED = {
     tf.float32: ("f", np.float32),
     tf.float64: ("d", np.float64),
 }
+_NESTED = (list, dict)  # a vector, and base64
+# Up to so many rows, a column's own array takes longer than its values.
+_FEW_ROWS = 128
 MAX_DIMENSIONS = 63  # numpy's limit is 64; the batch takes one dimension
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _PADDING, _SPACE = b"=.", b" \t\n\v\f\r"
@@ -125,10 +128,27 @@ def _rows_in_bulk(instances: list[Any], dtypes: Dtypes, kinds: Kinds) -> dict[st
         if len(dtypes) == 1:
             [(name, dtype)] = dtypes.items()
             return {name: _bulk([row[name] for row in instances], dtype, kinds)}
-        columns = zip(*map(operator.itemgetter(*dtypes), instances), strict=True)
-        return {name: _bulk(column, dtypes[name], kinds) for name, column in zip(dtypes, columns, strict=True)}
+        columns = dict(zip(dtypes, zip(*map(operator.itemgetter(*dtypes), instances), strict=True), strict=True))
     except KeyError:
         raise _Unexpected() from None
+    if len(instances) <= _FEW_ROWS:
+        return _few_rows_in_bulk(columns, dtypes, kinds)
+    return {name: _bulk(column, dtypes[name], kinds) for name, column in columns.items()}
+
+
+def _few_rows_in_bulk(columns: Mapping[str, Sequence[Any]], dtypes: Dtypes, kinds: Kinds) -> dict[str, np.ndarray]:
+    """Reads the columns of one dtype as a matrix, [columns, rows], and returns its rows. Reads vectors one by one."""
+    arrays: dict[str, np.ndarray] = {}
+    names_by_dtype: dict[tf.DType, list[str]] = {}
+    for name, column in columns.items():
+        if type(column[0]) in _NESTED:
+            arrays[name] = _bulk(column, dtypes[name], kinds)
+        else:
+            names_by_dtype.setdefault(dtypes[name], []).append(name)
+    for dtype, names in names_by_dtype.items():
+        values = list(itertools.chain.from_iterable([columns[name] for name in names]))
+        arrays.update(zip(names, _flat(values, dtype, kinds).reshape(len(names), -1), strict=True))
+    return arrays
 
 
 def _bulk(values: Sequence[Any], dtype: tf.DType, kinds: Kinds) -> np.ndarray:

@@ -10,6 +10,7 @@ from typing import Any
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_json, write_text
 from ctrpipe.common.processes import cores, run_in_new_process
+from ctrpipe.serving.assets import is_click_model
 from ctrpipe.serving.server.batching_parameters import BatchingParameters, write_parameters
 from ctrpipe.serving.tuning.tune_process import ClientLoad, Setting, TrialResult, measure
 
@@ -35,12 +36,16 @@ class Trial:
         return float(statistics.median(getattr(results[load], field) for results in self.rounds))
 
 
-def thread_settings() -> list[Setting]:
-    """Returns the thread settings to try: the default of `ctrpipe serve` first, then TensorFlow's, then others."""
+def thread_settings(version: pathlib.Path) -> list[Setting]:
+    """Returns the thread settings to try: the default of `ctrpipe serve` first, then TensorFlow's, then others.
+
+    The default takes all processors for a version that is no click model, so this number is not tried again.
+    """
     count = cores()
+    numbers = {1, 2, count} if is_click_model(version) else {1, 2} - {count}
     settings = [Setting(AUTOMATIC, CALLERS_THREAD, onednn) for onednn in (False, True)]
     settings += [Setting(count, count, onednn) for onednn in (True, False)]
-    for threads in sorted({1, 2, count}):
+    for threads in sorted(numbers):
         settings += [Setting(threads, CALLERS_THREAD, onednn) for onednn in (False, True)]
     return settings
 
@@ -89,7 +94,7 @@ def tune(
     """
     if not 1 <= min(min(load.rows, load.clients) for load in loads):
         raise InputError("--rows and --clients should be above 0")
-    trials = [Trial(setting) for setting in thread_settings()]
+    trials = [Trial(setting) for setting in thread_settings(version)]
     _measure(trials, version, signature, loads, seconds, rounds, progress)
     more = [Trial(setting) for setting in batching_settings(ranked(trials, loads)[0].setting, loads)]
     _measure(more, version, signature, loads, seconds, rounds, progress)

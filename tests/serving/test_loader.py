@@ -76,6 +76,15 @@ def test_all_outputs_come_by_name_or_those_asked_for(servable):
     assert list(servable.run("scaled", inputs, ["sum"])) == ["sum"]
 
 
+@pytest.mark.parametrize("dimensions", [33, 64])
+def test_strings_of_many_dimensions_are_refused(servable, dimensions):
+    """TensorFlow would end the process."""
+    text = np.array([b"a"], object)
+    assert servable.run("echo", {"text": text.reshape([1] * 32)}, ["bytes"])["bytes"].shape == (1,) * 32
+    with pytest.raises(ValueError, match=f"strings has {dimensions} dimensions; at most 32"):
+        servable.run("echo", {"text": text.reshape([1] * dimensions)}, ["bytes"])
+
+
 def test_outputs_have_the_order_they_were_asked_for_in(servable):
     inputs = {"x": x(1), "scale": x(2)}
     for outputs in (["sum", "product"], ["product", "sum"]):

@@ -79,6 +79,55 @@ def test_values_read_in_bulk_are_those_read_one_by_one(monkeypatch):
     assert 1000 < sum(isinstance(found[0], np.dtype) for found in fast) < 4000
 
 
+def rows_outcome(rows, dtypes):
+    try:
+        found, by_row = tensors.parse_predict({"instances": rows}, dtypes)
+    except ServingError as error:
+        return error.code, error.message
+    return by_row, {name: (array.dtype, array.tolist()) for name, array in found.items()}
+
+
+def test_rows_read_in_bulk_are_those_read_one_by_one(monkeypatch):
+    """Of any dtypes, with vectors and base64 among the columns, and with values of another kind."""
+    chance = random.Random(0)
+    values = {
+        tf.string: ["a", "é"],
+        tf.float32: [1, 2.5],
+        tf.float64: [0.1, 3],
+        tf.int64: [7, -(2**40)],
+        tf.bool: [True],
+    }
+    odd = ["x", 1, 1.5, False, None, [1.0], {"b64": "YQ=="}]
+    cases = []
+    for _ in range(1000):
+        dtypes = {f"c{number}": chance.choice(list(values)) for number in range(chance.randrange(2, 7))}
+        vectors = {name for name in dtypes if chance.random() < 0.2}
+        rows = [
+            {
+                name: [chance.choice(values[dtype])] * 2 if name in vectors else chance.choice(values[dtype])
+                for name, dtype in dtypes.items()
+            }
+            for _ in range(chance.choice([1, 2, 5]))
+        ]
+        for name in dtypes if chance.random() < 0.3 else ():
+            if dtypes[name] == tf.string and chance.random() < 0.5:
+                for row in rows:
+                    row[name] = {"b64": "YQ=="}
+        if chance.random() < 0.3:
+            chance.choice(rows)[chance.choice(list(dtypes))] = chance.choice(odd)
+        cases.append((rows, dtypes))
+
+    def no_bulk(*_):
+        raise tensors._Unexpected()
+
+    few = [rows_outcome(*case) for case in cases]
+    monkeypatch.setattr(tensors, "_FEW_ROWS", 0)
+    many = [rows_outcome(*case) for case in cases]
+    monkeypatch.setattr(tensors, "_rows_in_bulk", no_bulk)
+    assert few == many == [rows_outcome(*case) for case in cases]
+    assert 500 < sum(found[0] is True for found in few) < 900
+
+
 def random_document(chance, depth=0):
     kind = chance.random()
     if kind < 0.2 and depth < 5:

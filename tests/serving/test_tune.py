@@ -12,7 +12,7 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import cores
-from ctrpipe.models.base.feature_map import FeatureMap
+from ctrpipe.models.base.feature_map import FeatureMap, Text
 from ctrpipe.serving.layout import Asset, asset_path
 from ctrpipe.serving.server import admission, budget
 from ctrpipe.serving.server.admission import Admission
@@ -71,12 +71,30 @@ def test_rounds_count_by_their_median():
     assert tune.score(found, LOADS) == pytest.approx(200)
 
 
-def test_the_servers_default_and_tensorflows_and_one_thread_are_tried():
-    settings = tune.thread_settings()
+def save_feature_map(version, text=None):
+    asset_path(version, Asset.FEATURE_MAP).parent.mkdir(parents=True, exist_ok=True)
+    FeatureMap.from_sizes([("site", "categorical", 9)], text=text).save(asset_path(version, Asset.FEATURE_MAP))
+
+
+@pytest.mark.parametrize("text", [None, Text(8, 100)])
+def test_the_servers_default_and_tensorflows_and_one_thread_are_tried(tmp_path, text):
+    save_feature_map(tmp_path, text)
+    settings = tune.thread_settings(tmp_path)
     count = cores()
     assert settings[0] == Setting(0, -1, False) and Setting(0, -1, True) in settings
     assert Setting(count, count, True) in settings and Setting(1, -1, False) in settings
-    assert len(set(settings)) == len(settings) and max(setting.intra_op for setting in settings) == count
+    assert len(set(settings)) == len(settings) and max(setting.intra_op for setting in settings) == max(count, 2)
+
+
+@pytest.mark.parametrize("processors", [2, 8])
+def test_all_processors_are_tried_once(tmp_path, monkeypatch, processors):
+    """They are the default for a model with a text, and for one that ctrpipe did not export."""
+    monkeypatch.setattr(tune, "cores", lambda: processors)
+    click, text, foreign = (tmp_path / name for name in ("click", "text", "foreign"))
+    save_feature_map(click)
+    save_feature_map(text, Text(8, 100))
+    for version, is_tried in ((click, True), (text, False), (foreign, False)):
+        assert (Setting(processors, -1, False) in tune.thread_settings(version)) == is_tried, version
 
 
 def test_batches_that_are_tried_take_the_largest_request():
@@ -146,8 +164,7 @@ def test_every_load_is_measured(version, monkeypatch, batching):
 def test_rows_are_shared_in_the_servers_default_alone(version, tmp_path, monkeypatch, setting, shares):
     """The version is a copy that says of itself that it is a click model."""
     click = shutil.copytree(version, tmp_path / "1")
-    features = FeatureMap.from_sizes([("site", "categorical", 9)])
-    features.save(asset_path(click, Asset.FEATURE_MAP))
+    save_feature_map(click)
     admissions = []
 
     class Watched(Admission):
