@@ -26,6 +26,7 @@ from benchmarks.harness.command import positive_numbers
 from benchmarks.harness.measured import SERVABLE, STAGE_LINE, START
 from benchmarks.harness.result_table import result_table
 from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.exit_codes import BLOCKED
 from ctrpipe.common.progress import announce
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -83,7 +84,7 @@ def measure(columns: int, rows: int, model: str) -> dict[str, Any]:
             [*program, *arguments], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
         )
         seconds, after = time.monotonic() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode:
+    if done.returncode not in (0, BLOCKED):
         raise InputError(f"{columns} columns: the run ended with {done.returncode}: {one_line(done.stderr[-300:])}")
     cores = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return {

@@ -5,6 +5,7 @@ same interface as here, where Beam's own stands in for theirs, which are Java pr
 """
 
 import copy
+import dataclasses
 import functools
 import itertools
 import multiprocessing
@@ -256,13 +257,25 @@ def predictions(payload: pathlib.Path, model: pathlib.Path, folder: pathlib.Path
     return [pa.parquet.read_table(file).to_pydict() for file in files]
 
 
+@dataclasses.dataclass
+class Scores:
+    """Scored rows, equal to others up to rounding: a test's process computes in one thread, a worker in several."""
+
+    rows: dict[str, list]
+    ctr: np.ndarray
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Scores) and self.rows == other.rows and np.allclose(self.ctr, other.ctr, 1e-6, 0)
+
+
 def scores(payload: pathlib.Path, model: pathlib.Path, folder: pathlib.Path, workers: Workers) -> object:
     logs = [folder / f"{number}.tsv" for number in range(3)]
     for number, path in enumerate(logs):
         path.write_text("".join(f"0\t{number + line}\t{'x' * line}\n" for line in range(20)))
     score(model, [str(path) for path in logs], folder / "scores", workers.beam_args)
     found = [pa.parquet.read_table(path).drop_columns("file") for path in sorted(folder.glob("scores/part-*"))]
-    return pa.concat_tables(found).to_pydict()
+    table = pa.concat_tables(found)
+    return Scores(table.drop_columns("ctr").to_pydict(), table["ctr"].to_numpy())
 
 
 Stage = Callable[[pathlib.Path, pathlib.Path, pathlib.Path, Workers], object]
