@@ -346,9 +346,8 @@ class BatchingServable:
                     task.error = _too_late()
                     task.finish()
                 task.wait()
-        for task in tasks:
-            if task.error is not None:
-                raise task.error
+        if any(task.error is not None for task in tasks):
+            raise _take_error(tasks)
         if len(tasks) == 1:
             return tasks[0].outputs
         return {name: np.concatenate([task.outputs[name] for task in tasks]) for name in tasks[0].outputs}
@@ -522,6 +521,17 @@ class Batching:
         """Stops the batch threads. All versions must be closed first."""
         if self._parameters is not None:
             self._scheduler.close()
+
+
+def _take_error(tasks: list[_Task]) -> Exception:
+    """Removes the errors of the tasks, and returns the first one.
+
+    A task with its error would be a reference cycle: the error's traceback holds the frames that hold the task.
+    """
+    errors = [task.error for task in tasks if task.error is not None]
+    for task in tasks:
+        task.error = None
+    return errors[0]
 
 
 def _same_shape(arrays: list[np.ndarray]) -> list[np.ndarray]:

@@ -3,6 +3,8 @@
 docs/contract.md has the table of HTTP statuses.
 """
 
+from collections.abc import Callable
+
 import grpc
 import tensorflow as tf
 
@@ -46,6 +48,28 @@ class ServingError(Exception):
     @property
     def http_status(self) -> int:
         return HTTP_STATUS[self.code]
+
+
+class OnError:
+    """Calls a function with an exception that leaves the block. The function raises another one instead, or returns.
+
+    Since Python 3.12, a generator-based context manager that replaces an exception leaves a reference cycle: the frame
+    of its `__exit__` holds the exception, whose traceback holds that frame and those of all callers. A failed request
+    and its gRPC stream would then stay in memory until the garbage collector runs.
+
+    Args:
+        replace: The function.
+    """
+
+    def __init__(self, replace: Callable[[Exception], None]):
+        self._replace = replace
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception):
+            self._replace(error)
 
 
 def bad_request(message: str) -> ServingError:

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import functools
 import logging
 import pathlib
 import threading
@@ -16,7 +17,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.serving.server.admission import Slots
 from ctrpipe.serving.server.budget import Budget
 from ctrpipe.serving.server.core import ServerCore
-from ctrpipe.serving.server.errors import ServingError
+from ctrpipe.serving.server.errors import OnError, ServingError
 from ctrpipe.serving.server.grpc_api import Answer, GrpcApi
 from ctrpipe.serving.server.grpc_arrivals import MOST_WAITING, Arrivals
 from ctrpipe.serving.server.grpc_health import Health
@@ -117,8 +118,9 @@ class GrpcServer:
 
         def respond(requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
             body = self._arrivals.message(requests, context)
+            aborting = OnError(functools.partial(_abort, context, request_class))
             with self._arrivals.taking(context, len(body)), self._place(context):
-                with _failing(context, request_class), self._budget.hold(len(body)) as held, self._slots:
+                with aborting, self._budget.hold(len(body)) as held, self._slots:
                     if not context.is_active():  # its deadline has passed in the queue
                         return b""
                     size = plain_size(body, self._most_bytes)
@@ -172,20 +174,16 @@ class GrpcServer:
         self._pool.shutdown(wait=False)
 
 
-@contextlib.contextmanager
-def _failing(context: grpc.ServicerContext, request_class: Any) -> Iterator[None]:
-    """Ends the call with the status and message of an error raised in the block."""
-    try:
-        yield
-        return
-    except ServingError as error:
-        failure = grpc.StatusCode[error.code], error.message or ""
-    except DecodeError as error:
-        failure = grpc.StatusCode.INTERNAL, f"The request is no {request_class.__name__}: {error}"
-    except Exception as error:
-        log.exception("%s failed", request_class.__name__)
-        failure = grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
-    context.abort(failure[0], _cut(failure[1]))
+def _abort(context: grpc.ServicerContext, request_class: Any, error: Exception) -> None:
+    """Ends the call with the status and message of an error."""
+    if isinstance(error, ServingError):
+        code, message = grpc.StatusCode[error.code], error.message or ""
+    elif isinstance(error, DecodeError):
+        code, message = grpc.StatusCode.INTERNAL, f"The request is no {request_class.__name__}: {error}"
+    else:
+        log.error("%s failed", request_class.__name__, exc_info=error)
+        code, message = grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
+    context.abort(code, _cut(message))
 
 
 def _cut(message: str) -> bytes:

@@ -10,7 +10,7 @@ from tensorflow.core.protobuf import meta_graph_pb2
 
 from ctrpipe.serving.loader import LoadedServable
 from ctrpipe.serving.server.admission import Admission, Turn
-from ctrpipe.serving.server.errors import bad_request, from_tensorflow
+from ctrpipe.serving.server.errors import OnError, bad_request, from_tensorflow
 from ctrpipe.serving.server.pieces import Key, run_in_pieces
 
 
@@ -51,7 +51,7 @@ class ServedVersion:
             ServingError: TensorFlow reports an error; code and message are TensorFlow's.
             OverBudget: the memory of the graph does not fit beside other requests.
         """
-        with self._admitted((signature,), inputs, timeout_seconds) as turn, self._running():
+        with self._admitted((signature,), inputs, timeout_seconds) as turn, self._timed(), _AS_SERVING_ERRORS:
             if turn.piece_rows is None:
                 return self.servable.run(signature, inputs, outputs, turn.seconds_left)
             left = _countdown(turn.seconds_left)
@@ -68,7 +68,7 @@ class ServedVersion:
             ServingError: TensorFlow reports an error; code and message are TensorFlow's.
             OverBudget: the memory of the graph does not fit beside other requests.
         """
-        with self._admitted(outputs, {"": values}, timeout_seconds) as turn, self._running():
+        with self._admitted(outputs, {"": values}, timeout_seconds) as turn, self._timed(), _AS_SERVING_ERRORS:
             if turn.piece_rows is None:
                 return self.servable.run_together(outputs, values, turn.seconds_left)
             left = _countdown(turn.seconds_left)
@@ -117,19 +117,26 @@ class ServedVersion:
         return self._admission.admitted(self.servable, signatures, inputs, timeout_seconds)
 
     @contextlib.contextmanager
-    def _running(self) -> Iterator[None]:
-        """Measures a run and converts its errors."""
+    def _timed(self) -> Iterator[None]:
+        """Adds the seconds of the block to `runtime_seconds`."""
         began = time.perf_counter()
         try:
             yield
-        except tf.errors.OpError as error:
-            raise from_tensorflow(error) from error
-        except UnicodeDecodeError as error:  # TensorFlow's message shows a value that is no UTF-8
-            raise bad_request(error.object.decode("utf-8", "surrogateescape")) from error
-        except (ValueError, TypeError) as error:  # the session's checks of the inputs
-            raise bad_request(str(error)) from error
         finally:
             self.runtime_seconds += time.perf_counter() - began
+
+
+def _raise_serving_error(error: Exception) -> None:
+    """Raises the ServingError of a run's error. Returns if the error is of another kind."""
+    if isinstance(error, tf.errors.OpError):
+        raise from_tensorflow(error) from error
+    if isinstance(error, UnicodeDecodeError):  # TensorFlow's message shows a value that is no UTF-8
+        raise bad_request(error.object.decode("utf-8", "surrogateescape")) from error
+    if isinstance(error, ValueError | TypeError):  # the session's checks of the inputs
+        raise bad_request(str(error)) from error
+
+
+_AS_SERVING_ERRORS = OnError(_raise_serving_error)
 
 
 def _countdown(seconds: float | None) -> Callable[[], float | None]:

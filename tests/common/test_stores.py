@@ -205,6 +205,37 @@ def test_objects_are_asked_about_several_at_once_and_in_order():
         stores.in_parallel(lambda path: 1 / (path != paths[3]), paths)
 
 
+class Hesitant:
+    """An object of 100 bytes. The bytes 1 to 49 are not answered before `told` is set."""
+
+    size, tag = 100, "1"
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.told = threading.Event()
+
+    def read_at(self, start: int, length: int) -> bytes:
+        self.asked.append(start)
+        assert start in (0, *range(50, 100)) or self.told.wait(10)
+        return bytes(length)
+
+
+def test_a_closed_file_requests_no_further_blocks(monkeypatch):
+    monkeypatch.setattr(stores, "BLOCK_BYTES", 1)
+    source = Hesitant()
+    file = stores.ObjectFile("s3://bucket/a", source, start=0)
+    file.read(1)
+    file.seek(50)
+    file.read(1)
+    file.read(1)  # three threads wait for what followed the first byte; three further blocks wait for a thread
+    file.close()
+    source.told.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("store_"):
+            thread.join(10)
+    assert sorted(source.asked) == [0, 1, 2, 3, 50, 51]
+
+
 def test_a_bucket_that_is_not_there(store):
     url = store.url.replace("://", "://none-") + "/a/*"
     with pytest.raises(StoreError, match="no such bucket; check the name"):

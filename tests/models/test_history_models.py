@@ -652,8 +652,11 @@ def test_a_history_layer_is_what_its_configuration_says(layer):
     shape = layer(*inputs).shape
     copy = type(layer).from_config(layer.get_config())
     assert copy.get_config() == layer.get_config()
-    assert copy(*inputs).shape == shape == layer.compute_output_shape(*(array.shape for array in inputs))
+    shapes = [array.shape for array in inputs]
+    copy.build(*shapes)  # all of its weights, without a call
     assert copy.count_params() == layer.count_params() > 0
+    assert copy(*inputs).shape == shape == layer.compute_output_shape(*shapes)
+    assert copy.count_params() == layer.count_params()
 
 
 def test_nais_stands_scores_that_a_softmax_in_float32_would_not():

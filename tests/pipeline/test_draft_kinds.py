@@ -16,6 +16,7 @@ from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.draft import page
 from ctrpipe.pipeline.draft.check_log import check_log
 from ctrpipe.pipeline.draft.page import Said, draft
+from ctrpipe.transforms.log.kinds.categorical import Categorical
 from ctrpipe.transforms.log.kinds.guess import ColumnSample
 from ctrpipe.transforms.log.sample import read_sample
 
@@ -303,3 +304,12 @@ def test_a_number_without_clicks_beside_it_and_a_list_are_one_line(tmp_path):
         draft([log], label="watch_time")
     with pytest.raises(InputError, match="--label tags: .* are not values of a label"):
         draft([as_parquet(tmp_path, rows())], label="tags")
+
+
+@pytest.mark.parametrize(
+    ("repeated", "once", "least"), [(1001, 0, 2), (101, 900, 2), (100, 1500, None), (1000, 0, None)]
+)
+def test_an_id_that_occurs_once_is_unknown_where_there_are_many_ids_that_repeat(repeated, once, least):
+    values = [f"r{number % repeated}" for number in range(20 * repeated)] + [f"o{number}" for number in range(once)]
+    found = Categorical.guess(ColumnSample("id", values))
+    assert found and found.settings.get("min_count") == least

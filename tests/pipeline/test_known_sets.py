@@ -89,6 +89,24 @@ def test_a_published_set_is_checked_and_read_from_its_configuration(tmp_path, sh
     assert not empty
 
 
+@pytest.mark.parametrize(
+    ("shape", "column", "rows"),
+    [
+        ("criteo", "C1", 10),
+        ("avazu", "site_id", 4),
+        ("kuairand", "user_id", 2),
+        ("mind", "title", 3),
+        ("taobao ads", "user", 2),
+        ("taobao events", "item", 2),
+    ],
+)
+def test_an_id_of_a_published_set_has_its_own_embedding_from_so_many_rows_on(tmp_path, shape, column, rows):
+    name, writes = SHAPES[shape]
+    writes(tmp_path)
+    features = drafted(name, tmp_path).features
+    assert {feature.min_count for feature in features if column in feature.columns} == {rows}
+
+
 def test_lists_of_impressions_become_rows_with_history_and_news(tmp_path):
     mind(tmp_path / "set")
     first = (tmp_path / "set" / "MINDsmall_train" / "behaviors.tsv").read_text().splitlines()[4].split("\t")

@@ -9,6 +9,7 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import threading
 import time
 
 import numpy as np
@@ -308,6 +309,25 @@ def test_where_nothing_is_done_nothing_is_left(models, tmp_path, small_chunks):
     with pytest.raises(InputError, match="cut short"):
         score(models / "tsv", [str(tmp_path / "b.tsv.gz")], tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_part_that_fails_stops_the_others(models, tmp_path, monkeypatch):
+    for name in "ab":
+        (tmp_path / f"{name}.tsv").write_text(text())
+    both, went_on = threading.Barrier(2), []
+
+    def score_part(scorer, part, folder, rate, tell, check, kept):
+        if both.wait(60) == 0:
+            raise InputError("the disk is full; free some space")
+        for _ in range(500):
+            check()
+            time.sleep(0.01)
+        went_on.append(part)
+
+    monkeypatch.setattr("ctrpipe.serving.scoring.score.score_part", score_part)
+    with pytest.raises(InputError, match="the disk is full"):
+        score(models / "tsv", [str(tmp_path / "a.tsv"), str(tmp_path / "b.tsv")], tmp_path / "out", workers=2)
+    assert not went_on
 
 
 def wait_for(path: pathlib.Path, process: WarmCommand) -> None:
