@@ -60,17 +60,17 @@ def _training(history: dict[str, Any]) -> dict[str, Chart]:
     evaluations, best = history["evaluations"], history["best"]
     examples = [row["examples"] for row in evaluations]
     starts = [0, *(place for place in range(1, len(examples)) if examples[place] < examples[place - 1]), len(examples)]
-    parts = list(itertools.pairwise(starts))
+    of_runs = list(itertools.pairwise(starts))
+    parts = [(start, stop) for start, stop in of_runs if stop - start > 1] or of_runs
+    best_row = None if best is None else evaluations[best]
     charts = {}
     for number, (start, stop) in enumerate(parts, 1):
         rows = evaluations[start:stop]
-        if len(parts) > 1 and len(rows) == 1:
-            continue
         by_prior = all(row.get("prior_variance") for row in rows)
         end = f", part {number} of {len(parts)}" if len(parts) > 1 else ""
         end = f"{end} (regression)" if by_prior else end
         by = "variance of the prior, log10" if by_prior else "examples"
-        mark = _place(evaluations[best], by_prior) if best is not None and start <= best < stop else None
+        mark = None if best_row is None or not start <= best < stop else _place(best_row, by_prior)
         rows = sorted(rows, key=lambda row: _place(row, by_prior))
         losses = [_history(rows, "training", "train_loss", by_prior)]
         losses.append(_history(rows, "validation", "validation_log_loss", by_prior))

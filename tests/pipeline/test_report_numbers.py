@@ -243,7 +243,7 @@ def test_fits_of_a_regression_are_shown_by_their_prior_and_the_trees_single_eval
     history = {"evaluations": [*evaluations, trees], "best": 3, "stopped": "done"}
     found = charts((tmp_path / "report_data" / "predictions.parquet").read_bytes(), history)
     titles = [title for title in found if title.startswith("Training: ")]
-    assert titles == [f"Training: {name}, part 1 of 2 (regression)" for name in ("log loss", "AUC")]
+    assert titles == [f"Training: {name} (regression)" for name in ("log loss", "AUC")]
     chart = found[titles[1]]
     assert [chart.lines[0].xs, chart.lines[0].ys] == [[-2, -1, 0], [0.6, 0.7, 0.65]]
     assert chart.labels[0] == "variance of the prior, log10" and chart.mark is None
