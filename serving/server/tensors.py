@@ -128,12 +128,12 @@ def _rows_in_bulk(instances: list[Any], dtypes: Dtypes, kinds: Kinds) -> dict[st
         if len(dtypes) == 1:
             [(name, dtype)] = dtypes.items()
             return {name: _bulk([row[name] for row in instances], dtype, kinds)}
-        columns = dict(zip(dtypes, zip(*map(operator.itemgetter(*dtypes), instances), strict=True), strict=True))
+        columns = zip(dtypes, zip(*map(operator.itemgetter(*dtypes), instances), strict=True), strict=True)
     except KeyError:
         raise _Unexpected() from None
     if len(instances) <= _FEW_ROWS:
-        return _few_rows_in_bulk(columns, dtypes, kinds)
-    return {name: _bulk(column, dtypes[name], kinds) for name, column in columns.items()}
+        return _few_rows_in_bulk(dict(columns), dtypes, kinds)
+    return {name: _bulk(column, dtypes[name], kinds) for name, column in columns}
 
 
 def _few_rows_in_bulk(columns: Mapping[str, Sequence[Any]], dtypes: Dtypes, kinds: Kinds) -> dict[str, np.ndarray]:
