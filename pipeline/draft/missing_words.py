@@ -11,6 +11,11 @@ from ctrpipe.transforms.log.sample import LogSample
 from ctrpipe.transforms.log.words import INFINITE, USUAL_MISSING
 
 _DIGIT = re.compile(r"\d")
+# Words that mean a missing value in whatever column they are; others, such as `no` and `M`, may be values there.
+_UNKNOWN = re.compile(
+    r"[\W_]*|(un|not[\W_]*)(known|available|defined|specified|given|set)|missing|nil|empty|blank|unk|na|n\.a\.?",
+    re.IGNORECASE,
+)
 _MOST_WORDS = 3  # of a column
 _MOST_ROWS = 0.8  # of a column's values, above which they are no numbers
 _FEWEST_ROWS = 20  # with a number or time
@@ -18,6 +23,8 @@ _FEWEST_ROWS = 20  # with a number or time
 
 def missing_words(sample: LogSample, but: Sequence[str] = ()) -> dict[str, list[str]]:
     """Returns the words of each column without which its values would be amounts or times.
+
+    A word that may be a value of another column is none of them, as `data.missing_values` is of every column.
 
     Args:
         sample: The first rows of a log.
@@ -31,7 +38,7 @@ def missing_words(sample: LogSample, but: Sequence[str] = ()) -> dict[str, list[
         if sum(map(bool, others)) >= _FEWEST_ROWS and _is_number_or_time(name, others):
             if not _is_number_or_time(name, values):
                 found[name] = words
-    return found
+    return {name: words for name, words in found.items() if not any(_is_value(word, sample, found) for word in words)}
 
 
 def as_missing(sample: LogSample, words: Mapping[str, Sequence[str]]) -> LogSample:
@@ -68,6 +75,12 @@ def _words(values: Sequence[str]) -> list[str]:
     words = [value for value in present if not _DIGIT.search(value) and not INFINITE.fullmatch(value)]
     rows = sum(present[word] for word in words)
     return words if len(words) <= _MOST_WORDS and rows <= _MOST_ROWS * sum(present.values()) else []
+
+
+def _is_value(word: str, sample: LogSample, found: Mapping[str, Sequence[str]]) -> bool:
+    """Returns whether a word may be a value of a column in which it is not found as one for a missing value."""
+    others = (values for name, values in sample.columns.items() if word not in found.get(name, ()))
+    return not _UNKNOWN.fullmatch(word) and any(word in values for values in others)
 
 
 def _is_number_or_time(name: str, values: Sequence[str]) -> bool:

@@ -202,6 +202,15 @@ def test_a_word_among_codes_and_a_bound_among_amounts_are_values(tmp_path):
     assert "missing_values" not in values["data"] and not any("missing value" in text for text in unsure)
 
 
+@pytest.mark.parametrize(("other", "words"), [("has_car", ["no", "yes"]), ("click", ["no", "yes"])])
+def test_a_word_among_numbers_that_is_a_value_of_another_column_is_no_missing_value(tmp_path, other, words):
+    random = np.random.default_rng(3)
+    columns = numbers_and_words({"amount": "no", "income": "unknown"})
+    values, _ = drafted(tmp_path, columns | {other: random.choice(words, 600)})
+    assert values["data"]["missing_values"] == [*USUAL_MISSING, "unknown"]
+    assert kinds(values)["income"] == "numeric" and kinds(values).get("amount") != "numeric"
+
+
 def test_a_planned_time_does_not_hide_that_a_log_is_in_the_order_of_its_own_time(tmp_path):
     random = np.random.default_rng(5)
     booked = pd.Timestamp("2026-01-01") + pd.to_timedelta(np.sort(random.integers(0, 10**7, 400)), unit="s")
