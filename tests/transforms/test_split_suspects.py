@@ -227,6 +227,7 @@ def test_rows_of_a_session_that_a_split_parts_are_named_where_they_share_their_l
     ("never", "every", "told"),
     [
         ("9999-12-31", 33, "3.0% of its times, as 9999-12-31, lie decades after all others"),
+        ("9999-12-31", -10, "90.0% of its times, as 9999-12-31, lie decades after all others"),  # of nine rows in ten
         ("1970-01-01T00:00:00", 50, "2.0% of its times, as 1970-01-01T00:00:00, lie decades before all others"),
         ("9999-12-31", 1000, ""),  # two rows move nothing
     ],
@@ -235,7 +236,7 @@ def test_rows_of_a_session_that_a_split_parts_are_named_where_they_share_their_l
 def test_a_time_that_stands_for_never_is_named(never: str, every: int, told: str, column: str) -> None:
     times = SHOWN.astype(str).astype("S25")
     columns = {"shown": times.copy(), "other": times.copy()}
-    columns[column][PLACES % every == 7] = never.encode()
+    columns[column][(PLACES % abs(every) == 7) == (every > 0)] = never.encode()
     rows = divided(**{name: pa.array(values.tolist(), pa.binary()) for name, values in columns.items()})
     found = [each.text for each in strange_times(spec_of(), rows) if each.column == column]
     assert [text.partition(",")[0] for text in found if "never" in text] == ([told.partition(",")[0]] if told else [])

@@ -172,13 +172,17 @@ def _decades(seconds: Seconds, own: Seconds | None) -> str:
 
 
 def _far_from_others(seconds: Seconds, parts: Sequence[pa.ChunkedArray]) -> str:
-    """Returns a warning if a few times lie decades from all others, such as 9999-12-31 for never; "" if none do."""
+    """Returns a warning if few different times lie decades from all others, such as 9999-12-31 for never; "" if none
+    do.
+    """
     known = np.sort(seconds[np.isfinite(seconds)])
     gaps = np.diff(known)
     gap = int(np.argmax(gaps))
-    after = len(known) - gap - 1
-    few, is_after = min(after, gap + 1), after <= gap
-    if gaps[gap] < _DECADES or not max(LEAST_FAR, LEAST_SHARE * len(known)) <= few <= MOST_FAR * len(known):
+    sides = known[: gap + 1], known[gap + 1 :]
+    kinds, rows = zip(*((len(np.unique(side)), len(side)) for side in sides), strict=True)
+    is_after = (kinds[1], rows[1]) <= (kinds[0], rows[0])
+    few, most = rows[is_after], 1.0 if kinds[is_after] == 1 else MOST_FAR
+    if gaps[gap] < _DECADES or not max(LEAST_FAR, LEAST_SHARE * len(known)) <= few <= most * len(known):
         return ""
     farthest = int(np.nanargmax(seconds) if is_after else np.nanargmin(seconds))
     value = next(itertools.islice((value.as_py() for part in parts for value in part), farthest, None))
