@@ -94,10 +94,19 @@ class Time(Columns):
 
 def _asked_of_zones(values: Iterable[str]) -> str:
     """Returns the question of which place the hours of times of several zones are; "" for times of one zone."""
-    zones = sorted({match[1] for value in values if (match := _ZONE.search(value))})
+    by_offset: dict[str, str] = {}
+    for zone in sorted({match[1] for value in values if (match := _ZONE.search(value))}):
+        by_offset.setdefault(_offset(zone), zone)
+    zones = list(by_offset.values())
     if len(zones) < 2:
         return ""
     return (
         f"{len(zones)} zones, as {zones[0]} and {zones[1]}, and hours and weekdays are those of UTC: name the zone of "
         "one place (timezone), or write the hour of each place as a column?"
     )
+
+
+def _offset(zone: str) -> str:
+    """Returns one notation of a zone: +0000 for Z, +00:00 and -00."""
+    offset = zone.replace(":", "").replace("Z", "+").ljust(5, "0")
+    return offset if offset.strip("-0") else "+0000"
