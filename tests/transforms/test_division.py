@@ -257,6 +257,18 @@ def test_a_word_for_a_missing_group_is_no_group(tmp_path):
     assert text.startswith("'NULL', in 90.0% of the rows, is one group, whose rows are all in one split: if it means")
 
 
+@pytest.mark.parametrize("word", ["NULL", "4.12E+11"])
+def test_a_word_or_a_rounded_number_is_named_with_its_share_however_many_groups_there_are(tmp_path, monkeypatch, word):
+    monkeypatch.setattr(group_sample, "MOST", 1)
+    groups = [word if row % 8 == 3 else f"u{row}" for row in range(1600)]
+    logs = [write(tmp_path / "1.csv", groups[:800]), write(tmp_path / "2.csv", groups[800:])]
+    split = spec_of({"by": "group", "column": "when"}, when=None)
+    [text] = divided(tmp_path, split, *logs)[1].of_column
+    assert text.startswith(f"'{word}', in 12.5% of the rows, is ")
+    rare = [word if row == 3 else group for row, group in enumerate(f"u{row}" for row in range(800))]
+    assert divided(tmp_path, split, write(tmp_path / "rare.csv", rare))[1].of_column == []
+
+
 def test_groups_that_a_spreadsheet_has_rounded_are_named(tmp_path):
     ids = [f"4.{row % 90 + 10}E+11" if row % 3 else f"4{row % 90 + 10}000000017" for row in range(900)]
     split = spec_of({"by": "group", "column": "when"}, when=None)

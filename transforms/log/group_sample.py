@@ -7,7 +7,7 @@ rows that are kept of a log may lack it.
 import collections
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,18 +29,25 @@ class GroupSample:
 
     Attributes:
         rows: By group, its number of rows.
+        strange: By group, the number of rows of all words for a missing value and all rounded numbers of the log.
+        total: The number of all rows of the log.
     """
 
     def __init__(self) -> None:
         self.rows: collections.Counter[str] = collections.Counter()
+        self.strange: collections.Counter[str] = collections.Counter()
+        self.total = 0
         self._draws: dict[str, int] = {}  # of each group in `rows`
         self._last = _ALL  # the largest draw that is kept
 
     def add(self, groups: pa.Array) -> None:
         """Adds the group of each row, binary `[N]`; null for a row without one."""
+        self.total += len(groups)
         counted = pc.value_counts(groups.drop_null())
         for word, rows in zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True):
             group = word.decode("utf-8", "replace")
+            if group in USUAL_MISSING or _IS_ROUNDED.fullmatch(group):
+                self.strange[group] += rows
             draw = zlib.crc32(one_writing(group).encode("utf-8", "replace"))
             if draw <= self._last:
                 self.rows[group] += rows
@@ -49,6 +56,8 @@ class GroupSample:
 
     def merge(self, other: "GroupSample") -> None:
         """Adds the sample of another part of the log."""
+        self.total += other.total
+        self.strange.update(other.strange)
         self.rows.update(other.rows)
         self._draws.update(other._draws)
         self._reduce()
@@ -63,18 +72,24 @@ class GroupSample:
 
     def findings(self) -> Iterator[str]:
         """Yields what is strange about the groups: two that look the same, or a word for a missing value."""
-        total = self.rows.total()
-        if text := look_alikes(self.rows, total, "groups of the split"):
+        if text := look_alikes(self.rows, self.rows.total(), "groups of the split"):
             yield f"{text}, or one user's rows are in two splits"
-        rounded = max(filter(_IS_ROUNDED.fullmatch, self.rows), key=lambda each: self.rows[each], default="")
-        if rounded and self.rows[rounded] >= LEAST_SHARE * total:
+        words = [group for group in self.strange if group in USUAL_MISSING]
+        rounded = [group for group in self.strange if group not in USUAL_MISSING]
+        if shown := self._most_frequent(rounded):
             yield (
-                f"{rounded!r}, in {self.rows[rounded] / total:.1%} of the rows, is a number that a spreadsheet has "
-                "rounded, so that several groups became one: export the ids as text"
+                f"{shown}, is a number that a spreadsheet has rounded, so that several groups became one: export the "
+                "ids as text"
             )
-        word = max(set(USUAL_MISSING) & self.rows.keys(), key=lambda each: self.rows[each], default="")
-        if word and self.rows[word] >= LEAST_SHARE * total:
+        if shown := self._most_frequent(words):
             yield (
-                f"{word!r}, in {self.rows[word] / total:.1%} of the rows, is one group, whose rows are all in one "
-                "split: if it means a missing value, name it in data.missing_values"
+                f"{shown}, is one group, whose rows are all in one split: if it means a missing value, name it in "
+                "data.missing_values"
             )
+
+    def _most_frequent(self, groups: Sequence[str]) -> str:
+        """Returns the group with the most rows, and its share of all; "" if the share is too small to matter."""
+        group = max(groups, key=self.strange.__getitem__, default="")
+        if not group or self.strange[group] < LEAST_SHARE * self.total:
+            return ""
+        return f"{group!r}, in {self.strange[group] / self.total:.1%} of the rows"
