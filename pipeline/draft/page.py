@@ -151,8 +151,10 @@ def draft(
         for name, values in sample.columns.items()
         if name not in left_out
     }
-    for not_own in (other_times(sample.columns, guesses), times_after(sample.columns, guesses, clicks)):
-        guesses |= {name: guess for name, guess in not_own.items() if name not in kept}
+    not_own = other_times(sample.columns, guesses)
+    guesses |= {name: guess for name, guess in not_own.items() if name not in kept}
+    after = times_after(sample.columns, guesses, clicks)
+    guesses |= {name: guess for name, guess in after.items() if name not in kept}
     if not any(guess.settings for guess in guesses.values()):
         raise _no_columns(path, target.column)
     guesses |= {name: told(guesses[name], words[name]) for name in words if name in guesses}

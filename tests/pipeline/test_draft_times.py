@@ -318,6 +318,17 @@ def test_a_time_after_the_row_own_is_left_out_or_asked_about(tmp_path, name, apa
     assert "impression_time" in features
 
 
+def test_the_time_of_the_row_is_not_asked_about_because_it_is_after_a_birthday(tmp_path):
+    random = np.random.default_rng(4)
+    births = pd.Timestamp("1950-01-01") + pd.to_timedelta(random.integers(0, 20_000, 300), unit="D")
+    shown = pd.date_range("2026-03-01", periods=300, freq="37min")
+    rows = {"birth": births.strftime("%Y-%m-%d"), "shown": shown.strftime("%Y-%m-%d %H:%M:%S")}
+    path = tmp_path / "log.csv"
+    pd.DataFrame(rows | {"site": list("abc") * 100, "click": random.integers(0, 2, 300)}).to_csv(path, index=False)
+    _, unsure = draft([str(path)])
+    assert [text.split(":")[0] for text in unsure if text.startswith(("birth", "shown"))] == ["birth"]
+
+
 @pytest.mark.parametrize(
     ("zones", "asked"),
     [
