@@ -218,6 +218,11 @@ def test_weeks_and_months_are_categories_that_are_asked_about(form, name):
     assert found.comment.endswith("are categories: do they return in later rows?")
 
 
+def test_six_digits_of_a_column_named_yymmdd_are_days_and_no_months():
+    found = guess((day.replace(year=2024).strftime("%y%m%d") for day in DAYS), "date_yymmdd")
+    assert found.settings == {"kind": "time", "format": "%y%m%d"}
+
+
 @pytest.mark.parametrize("unit", [1, 1000])
 def test_epochs_before_1970_are_left_out_and_named(unit):
     numbers = [(step * 31_104_000 - 900_000_000) * unit for step in range(60)]

@@ -253,5 +253,5 @@ def test_days_that_no_month_has_are_named() -> None:
     ]
     [found], rest = (list(strange_times(spec_of(), divided(**each))) for each in columns)
     assert found.column == "other"
-    assert found.text.startswith("1 of its different times, as 2026-02-30 10:00, are on days that no month has")
+    assert found.text.startswith("1 of its different times, as 2026-02-30 10:00, are on days that their month lacks")
     assert not rest

@@ -109,7 +109,7 @@ def _no_days(spec: LogSpec, name: str, parts: Sequence[pa.ChunkedArray]) -> str:
     if not len(wrong):
         return ""
     shown = wrong[0].as_py().decode("utf-8", "replace")
-    return f"{len(wrong):,} of its different times, as {shown}, are on days that no month has: correct them"
+    return f"{len(wrong):,} of its different times, as {shown}, are on days that their month lacks: correct them"
 
 
 def _after_the_click(spec: LogSpec, rows: Mapping[str, pa.Table], splits: Sequence[str]) -> Iterator[Suspect]:

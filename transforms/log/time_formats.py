@@ -39,7 +39,7 @@ _WHOLE = (
 # Digits without a separator, by their number: a column of one length has no doubt where a month ends.
 _OF_DIGITS = {10: "%y%m%d%H%M", 12: "%y%m%d%H%M%S"}
 _OF_SIX_DIGITS = ("%d%m%y", "%m%d%y", "%y%m%d")
-MONTH_NAME = re.compile(r"month|period|yymm|(^|_)ym($|_)", re.IGNORECASE)
+MONTH_NAME = re.compile(r"month|period|yymm(?![_-]?d)|(^|_)ym($|_)", re.IGNORECASE)
 _BEGINS_WITH_YEAR = re.compile(r"20\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])([01]\d|2[0-3])([0-5]\d)?", re.ASCII)
 _FEWEST = 20  # different numbers, that all are times by their digits: chance brings one of 200 numbers there
 _EPOCH = re.compile(r"\d+(\.\d*)?", re.ASCII)
