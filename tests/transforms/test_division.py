@@ -269,6 +269,14 @@ def test_a_word_or_a_rounded_number_is_named_with_its_share_however_many_groups_
     assert divided(tmp_path, split, write(tmp_path / "rare.csv", rare))[1].of_column == []
 
 
+def test_groups_that_look_the_same_have_their_share_of_all_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(group_sample, "MOST", 50)
+    groups = [f"{'user' if row < 1000 else 'User'}{row % 1000}" for row in range(2000)]
+    split = spec_of({"by": "group", "column": "when"}, when=None)
+    [text] = divided(tmp_path, split, write(tmp_path / "log.csv", groups))[1].of_column
+    assert ", in 0.1% and 0.1% of the rows, and 49 more like them, are two groups" in text
+
+
 def test_groups_that_a_spreadsheet_has_rounded_are_named(tmp_path):
     ids = [f"4.{row % 90 + 10}E+11" if row % 3 else f"4{row % 90 + 10}000000017" for row in range(900)]
     split = spec_of({"by": "group", "column": "when"}, when=None)

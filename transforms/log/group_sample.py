@@ -72,7 +72,7 @@ class GroupSample:
 
     def findings(self) -> Iterator[str]:
         """Yields what is strange about the groups: two that look the same, or a word for a missing value."""
-        if text := look_alikes(self.rows, self.rows.total(), "groups of the split"):
+        if text := look_alikes(self.rows, self.total, "groups of the split", self.rows.total()):
             yield f"{text}, or one user's rows are in two splits"
         words = [group for group in self.strange if group in USUAL_MISSING]
         rounded = [group for group in self.strange if group not in USUAL_MISSING]

@@ -62,13 +62,14 @@ def one_writing(text: str) -> str:
     return _without_zeros(_composed(_plain_forms(_decoded_once(_without_entities(text)))).casefold())
 
 
-def look_alikes(counts: Mapping[str, int], rows: int, what: str = "categories") -> str:
+def look_alikes(counts: Mapping[str, int], rows: int, what: str = "categories", sampled: int | None = None) -> str:
     """Returns two of a column's categories that look the same to a reader; "" if there are none.
 
     Args:
         counts: The number of rows with each value.
         rows: The number of all rows.
         what: What the values are.
+        sampled: The number of rows with a value in `counts`, if the values are a sample; None: `rows`.
     """
     texts = sorted(counts, key=lambda x: -counts[x])
     for way, plain in _WAYS:
@@ -78,11 +79,12 @@ def look_alikes(counts: Mapping[str, int], rows: int, what: str = "categories") 
             continue
         first, text = pairs[0]
         together = sum(counts[other] for _, other in pairs)
-        if counts[text] < LEAST_SHARE * rows and together < LEAST_TOGETHER * rows:
+        is_rare = counts[text] < LEAST_SHARE * rows
+        if is_rare and together < LEAST_TOGETHER * (sampled or rows):
             continue
         shares = " and ".join(f"{counts[each] / rows:.1%}" for each in (first, text))
         shown = ascii if plain is _composed else repr  # of two that look the same
-        others = f", and {len(pairs) - 1:,} more like them" if counts[text] < LEAST_SHARE * rows else ""
+        others = f", and {len(pairs) - 1:,} more like them" if is_rare and len(pairs) > 1 else ""
         return (
             f"{shown(first)} and {shown(text)}, in {shares} of the rows{others}, are two {what} that differ in "
             f"{way} alone: write them alike in the log and in requests"
