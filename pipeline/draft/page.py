@@ -116,11 +116,12 @@ def draft(
         )
     said.check(path, sample.columns)
     words = missing_words(sample, [said.label] if said.label else [])
+    as_written = {name: sample.columns[name] for name in words}  # no label has a word for a missing value
     sample, forms = plain_numbers(as_missing(sample, words))
     is_whole = len(files) == 1 and sample.rows < ROWS
     _check_counts(path, sample, said)
     _check_plain(path, forms, [said.label] if said.label else [])
-    target = _label(path, sample, said.label)
+    target = _label(path, dataclasses.replace(sample, columns={**sample.columns, **as_written}), said.label)
     targets = [target.column, *([target.number.column] if target.number else [])]
     _check_plain(path, forms, targets)
     sample = with_missing_values(sample, words, targets)

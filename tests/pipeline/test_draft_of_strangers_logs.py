@@ -211,6 +211,14 @@ def test_a_word_among_numbers_that_is_a_value_of_another_column_is_no_missing_va
     assert kinds(values)["income"] == "numeric" and kinds(values).get("amount") != "numeric"
 
 
+@pytest.mark.parametrize(("label", "values"), [("click", "01"), ("score", "12345")])
+def test_a_column_with_a_word_for_a_missing_value_is_no_label(tmp_path, label, values):
+    random = np.random.default_rng(3)
+    columns = {"site": random.choice(list("abc"), 300), label: random.choice([*values, "pending"], 300)}
+    with pytest.raises(InputError, match=f"none of site, {label} looks like a label; name it with --label"):
+        drafted(tmp_path, columns)
+
+
 def test_a_planned_time_does_not_hide_that_a_log_is_in_the_order_of_its_own_time(tmp_path):
     random = np.random.default_rng(5)
     booked = pd.Timestamp("2026-01-01") + pd.to_timedelta(np.sort(random.integers(0, 10**7, 400)), unit="s")
