@@ -50,11 +50,19 @@ def as_missing(sample: LogSample, words: Mapping[str, Sequence[str]]) -> LogSamp
 def with_missing_values(sample: LogSample, words: Mapping[str, Sequence[str]], targets: Sequence[str]) -> LogSample:
     """Returns a sample whose `data.missing_values` has the words of all columns besides the usual ones, and whose
     columns other than the targets and the lists lack all of them.
+
+    A usual word that only columns of texts have, such as NA for North America, stays a value, as without the key.
     """
     if not words:
         return sample
-    listed = list(dict.fromkeys([*USUAL_MISSING, *(word for of_column in words.values() for word in of_column)]))
-    others = dict.fromkeys((name for name in sample.columns if name not in {*targets, *sample.lists}), listed)
+    names = [name for name in sample.columns if name not in {*targets, *sample.lists}]
+    of_numbers, of_texts = set[str](), set[str]()
+    for name in names:
+        if usual := set(USUAL_MISSING).intersection(sample.columns[name]):
+            (of_numbers if _is_number_or_time(name, sample.columns[name]) else of_texts).update(usual)
+    usual_words = [word for word in USUAL_MISSING if word in of_numbers or word not in of_texts]
+    listed = list(dict.fromkeys([*usual_words, *(word for of_column in words.values() for word in of_column)]))
+    others = dict.fromkeys(names, listed)
     return as_missing(dataclasses.replace(sample, data={**sample.data, "missing_values": listed}), others)
 
 

@@ -211,6 +211,15 @@ def test_a_word_among_numbers_that_is_a_value_of_another_column_is_no_missing_va
     assert kinds(values)["income"] == "numeric" and kinds(values).get("amount") != "numeric"
 
 
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_usual_word_stays_a_value_of_texts_unless_numbers_have_it_too(tmp_path, beside):
+    random = np.random.default_rng(3)
+    columns = numbers_and_words({"amount": " ", "income": "NA" if beside else "unknown"})
+    values, _ = drafted(tmp_path, columns | {"region": random.choice(["NA", "EU"], 600)})
+    assert ("NA" in values["data"]["missing_values"]) == beside and "N/A" in values["data"]["missing_values"]
+    assert kinds(values)["income"] == "numeric"
+
+
 @pytest.mark.parametrize(("label", "values"), [("click", "01"), ("score", "12345")])
 def test_a_column_with_a_word_for_a_missing_value_is_no_label(tmp_path, label, values):
     random = np.random.default_rng(3)
