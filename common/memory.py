@@ -36,7 +36,10 @@ def share_heaps(most: int) -> None:
 
 
 def return_unused_pages() -> None:
-    """Returns the free pages of all threads' heaps to the system (malloc_trim(3)); takes about a millisecond."""
+    """Returns free pages of all heaps to the system (malloc_trim(3)); takes about a millisecond.
+
+    The pages at the end of a heap stay, except those of the first heap.
+    """
     trim = getattr(_C, "malloc_trim", None)  # glibc's
     if trim is not None:
         trim(0)

@@ -190,7 +190,7 @@ def _annotations(document: dict[str, Any]) -> dict[str, Any]:
 def _check_scaling(document: dict[str, Any], file: pathlib.Path) -> None:
     """Raises InputError if KServe's webhook would refuse the metric by which Knative is to add pods."""
     annotations, predictor = _annotations(document), document["spec"]["predictor"]
-    metric = predictor.get("scaleMetric", _SCALED_BY_KNATIVE[0])
+    metric = predictor.get("scaleMetric") or _SCALED_BY_KNATIVE[0]  # null is KServe's default too
     if annotations.get(_MODE) not in _DIVIDED or annotations.get(_AUTOSCALER) == _KUBERNETES_AUTOSCALER:
         return
     if metric not in _SCALED_BY_KNATIVE:

@@ -438,7 +438,7 @@ class BatchingServable:
         """Groups the tasks by the shapes of their rows. One group if padding can give all the same shape."""
         groups: dict[tuple[tuple[int, ...], ...], list[_Task]] = {}
         for task in tasks:
-            shapes = tuple(array.shape[1:] for array in task.inputs.values())
+            shapes = tuple(task.inputs[name].shape[1:] for name in sorted(task.inputs))
             groups.setdefault(shapes, []).append(task)
         if len(groups) == 1 or not self._parameters.pad_variable_length_inputs:
             return list(groups.values())

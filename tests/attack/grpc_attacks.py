@@ -28,6 +28,7 @@ from tensorflow_serving.apis import (
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.serving.client import GrpcClient
+from tests.attack.http_attacks import statuses
 from tests.attack.target import (
     LEAST_QUIET_ASIDE,
     Bystander,
@@ -39,6 +40,7 @@ from tests.attack.target import (
     patience,
     until_idle,
 )
+from tests.fuzz.rest_requests import request as rest_request
 from tests.fuzz.servable import NAME
 from tests.serving.raw_grpc import (
     CONTINUATION,
@@ -76,17 +78,22 @@ def string_fill(target: Target) -> list[Measure]:
         return []
     request = _many_strings()
     request.inputs["inputs"].string_val.append(b"a" * target.take(1 << 20, 1 << 14))
-    with grpc.insecure_channel(target.server.grpc) as channel, Bystander(target) as other, costs(target) as cost:
-        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-        try:
-            stub.Predict(request, timeout=60)
-            code = grpc.StatusCode.OK
-        except grpc.RpcError as error:
-            code = error.code()
-    found = [Measure(f"answers other than INVALID_ARGUMENT ({code.name})", code.name != "INVALID_ARGUMENT", 0)]
+    with Bystander(target) as other, costs(target) as cost:
+        code = _code(target.server.grpc, request)
+    found = [Measure(f"answers other than INVALID_ARGUMENT ({code})", code != "INVALID_ARGUMENT", 0)]
     if cost.peak_bytes is not None:
         found.append(Measure("memory", cost.peak_bytes / (1 << 20), 64, "MiB"))
     return [*found, *other.measures()]
+
+
+def _code(address: str, request: predict_pb2.PredictRequest) -> str:
+    """Sends a request; returns the name of its status."""
+    with grpc.insecure_channel(address) as channel:
+        try:
+            prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict(request, timeout=60)
+        except grpc.RpcError as error:
+            return str(error.code().name)
+    return "OK"
 
 
 def unsent_messages(target: Target) -> list[Measure]:
@@ -189,6 +196,26 @@ def many_sizes(target: Target) -> list[Measure]:
     for _ in range(30_000):
         request.inputs["x"].tensor_shape.dim.add(size=1 << 62)
     return _eight(target, gzip.compress(request.SerializeToString()))
+
+
+def deep_strings(target: Target) -> list[Measure]:
+    """Strings with more dimensions than TensorFlow can read from numpy, over REST and gRPC."""
+    others = []
+    for dimensions in (33, 63):
+        lists = b"[" * dimensions + b'"a"' + b"]" * dimensions
+        body = b'{"signature_name": "regress", "instances": %b}' % lists
+        answers = statuses(target, rest_request(body, headers=("Connection: close",)))
+        others += [f"REST {answers}"] * (answers != [400])
+        if target.server.grpc:
+            request = predict_pb2.PredictRequest()
+            request.model_spec.name, request.model_spec.signature_name = NAME, "regress"
+            request.inputs["inputs"].dtype = 7  # DT_STRING
+            request.inputs["inputs"].string_val.append(b"a")
+            for _ in range(dimensions):
+                request.inputs["inputs"].tensor_shape.dim.add(size=1)
+            code = _code(target.server.grpc, request)
+            others += [f"gRPC {code}"] * (code != "INVALID_ARGUMENT")
+    return [Measure(f"answers other than 400 and INVALID_ARGUMENT {others or ''}".rstrip(), len(others), 0)]
 
 
 def strings_in_content(target: Target) -> list[Measure]:
@@ -483,6 +510,7 @@ ATTACKS = (
     health_watchers,
     filled_strings,
     many_sizes,
+    deep_strings,
     strings_in_content,
     empty_grpc_strings,
     many_filters,

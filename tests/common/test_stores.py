@@ -206,17 +206,19 @@ def test_objects_are_asked_about_several_at_once_and_in_order():
 
 
 class Hesitant:
-    """An object of 100 bytes. The bytes 1 to 49 are not answered before `told` is set."""
+    """An object of 100 bytes. Only the bytes 0, 50 and 51 are answered before `told` is set."""
 
     size, tag = 100, "1"
 
     def __init__(self) -> None:
         self.asked: list[int] = []
-        self.told = threading.Event()
+        self.told, self.all_threads_wait = threading.Event(), threading.Event()
 
     def read_at(self, start: int, length: int) -> bytes:
         self.asked.append(start)
-        assert start in (0, *range(50, 100)) or self.told.wait(10)
+        if start == 52:
+            self.all_threads_wait.set()
+        assert start in (0, 50, 51) or self.told.wait(10)
         return bytes(length)
 
 
@@ -227,13 +229,14 @@ def test_a_closed_file_requests_no_further_blocks(monkeypatch):
     file.read(1)
     file.seek(50)
     file.read(1)
-    file.read(1)  # three threads wait for what followed the first byte; three further blocks wait for a thread
+    file.read(1)  # three threads wait for what followed the first byte, and the last one for byte 52
+    assert source.all_threads_wait.wait(10)
     file.close()
     source.told.set()
     for thread in threading.enumerate():
         if thread.name.startswith("store_"):
             thread.join(10)
-    assert sorted(source.asked) == [0, 1, 2, 3, 50, 51]
+    assert sorted(source.asked) == [0, 1, 2, 3, 50, 51, 52]
 
 
 def test_a_bucket_that_is_not_there(store):

@@ -53,6 +53,11 @@ class Batched(tf.Module):
         """The sum of a row's values."""
         return {"y": tf.reduce_sum(x, 1)}
 
+    @tf.function(input_signature=[tf.TensorSpec([None, None], tf.float32, name=name) for name in ("x", "z")])
+    def widths(self, x, z):
+        """The sums of a row's values, and how many rows they were run with."""
+        return {"x": tf.reduce_sum(x, 1), "z": tf.reduce_sum(z, 1), "rows": tf.fill(tf.shape(x)[:1], tf.shape(x)[0])}
+
     @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
     def failing(self, x):
         with tf.control_dependencies([tf.debugging.assert_positive(x, message="not positive")]):
@@ -103,7 +108,7 @@ class Gather(tf.Module):
 def base_path(tmp_path_factory):
     folder = tmp_path_factory.mktemp("batched") / "m"
     model = Batched()
-    names = ("rows", "text", "width", "failing", "distinct", "endless", "scalar", "heavy", "in_graph")
+    names = ("rows", "text", "width", "widths", "failing", "distinct", "endless", "scalar", "heavy", "in_graph")
     tf.saved_model.save(model, str(folder / "1"), {name: getattr(model, name) for name in names})
     return folder
 
@@ -376,6 +381,19 @@ def test_requests_of_different_shapes_do_not_fail_each_other(batched, monkeypatc
     asked = [(1, 2, 3), (1, 2), (4, 5, 6), (3, 4), (1,)]
     assert together(*[functools.partial(ask, *row) for row in asked]) == [[6], [3], [15], [7], [1]]
     assert sorted(widths) == [(1, 1), (2, 2), (2, 3)]  # what is alike runs as one
+
+
+@pytest.mark.parametrize(("other", "rows"), [({"z": 3, "x": 2}, 2), ({"z": 2, "x": 3}, 1)])
+def test_requests_are_alike_by_the_names_of_their_inputs_in_any_order(batched, other, rows):
+    servable = batched(max_batch_size=2, batch_timeout_micros=LONG)
+
+    def ask(widths):
+        found = servable.run("widths", {name: np.ones((1, width), np.float32) for name, width in widths.items()})
+        return {name: values.item() for name, values in found.items()}
+
+    first = {"x": 2, "z": 3}
+    expected = [{**first, "rows": rows}, {**other, "rows": rows}]
+    assert together(lambda: ask(first), lambda: ask(other)) == expected
 
 
 def test_what_cannot_be_filled_up_runs_apart(batched):

@@ -200,12 +200,12 @@ def test_messages_within_messages_end():
 
 
 @pytest.mark.slow
-def test_others_run_while_a_million_strings_are_parsed():
+def test_others_run_while_millions_of_strings_are_parsed():
     request = predict_pb2.PredictRequest()
-    request.inputs["x"].string_val.extend([b""] * 1_000_000)
+    request.inputs["x"].string_val.extend([b""] * 3_000_000)
     body = request.SerializeToString()
-    whole = min(longest_hold(lambda: predict_pb2.PredictRequest.FromString(body)) for _ in range(5))
-    pieces = min(longest_hold(lambda: grpc_parsing.parse(predict_pb2.PredictRequest, body)) for _ in range(5))
+    whole = min(longest_hold(lambda: predict_pb2.PredictRequest.FromString(body)) for _ in range(3))
+    pieces = min(longest_hold(lambda: grpc_parsing.parse(predict_pb2.PredictRequest, body)) for _ in range(3))
     assert pieces < whole / 2
 
 

@@ -106,9 +106,10 @@ def test_a_metric_that_kserve_refuses_with_knative_is_one_line(manifest, mode):
     document = yaml.safe_load(manifest.read_text())
     annotations, predictor_ = document["metadata"]["annotations"], document["spec"]["predictor"]
     annotations[MODE] = mode
-    for metric, is_accepted in (("cpu", False), ("memory", False), ("rps", True), (None, True)):
-        predictor_.pop("scaleMetric", None)
-        predictor_ |= {"scaleMetric": metric} if metric else {}
+    for metric, is_accepted in (("cpu", False), ("memory", False), ("rps", True), (None, True), ("absent", True)):
+        predictor_["scaleMetric"] = metric
+        if metric == "absent":
+            del predictor_["scaleMetric"]
         manifest.write_text(yaml.safe_dump(document))
         code, output = canary(manifest, "stable=12")
         assert (code == 0) == is_accepted, output
