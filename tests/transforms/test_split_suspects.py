@@ -243,6 +243,16 @@ def test_a_time_that_stands_for_never_is_named(never: str, every: int, told: str
     assert all(text.startswith(told) for text in found)
 
 
+def test_an_epoch_that_stands_for_never_is_not_to_be_missing_in_all_columns() -> None:
+    """data.missing_values: [0] would make each 0 among the numbers missing."""
+    features = [{"kind": "time", "columns": ["shown"], "format": "epoch_seconds"}]
+    spec = LogSpec.model_validate({"data": spec_of().data.model_dump(), "features": features})
+    epochs = np.where(PLACES % 20 == 7, 0, SHOWN.astype("datetime64[s]").astype(np.int64)).astype(str).astype("S")
+    [found] = strange_times(spec, divided(shown=pa.array(epochs.tolist(), pa.binary())))
+    assert found.text.startswith("5.0% of its times, as 0, lie decades before all others")
+    assert found.text.endswith(": write an empty value instead")
+
+
 def test_days_that_no_month_has_are_named() -> None:
     """2026-02-30 is read as the second of March, by a server too."""
     shown = SHOWN.astype(str).astype("S19")

@@ -18,6 +18,7 @@ from ctrpipe.transforms.log.ordering import moments_of
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.suspects import LEAST_IDS, LEAST_ROWS, Suspect, gives_away
 from ctrpipe.transforms.log.time_formats import of_digits
+from ctrpipe.transforms.log.words import NUMBER
 from ctrpipe.transforms.log.zones import Zones
 
 LEAST_SHORT_YEARS = 20  # different times of ten or twelve digits
@@ -186,10 +187,12 @@ def _far_from_others(seconds: Seconds, parts: Sequence[pa.ChunkedArray]) -> str:
         return ""
     farthest = int(np.nanargmax(seconds) if is_after else np.nanargmin(seconds))
     value = next(itertools.islice((value.as_py() for part in parts for value in part), farthest, None))
+    shown = value.decode("utf-8", "replace")
+    # In data.missing_values, 0 would be missing in every column of numbers too.
+    advice = "write an empty value instead" if NUMBER.fullmatch(shown) else "name it in data.missing_values"
     return (
-        f"{few / len(known):.1%} of its times, as {value.decode('utf-8', 'replace')}, lie decades "
-        f"{'after' if is_after else 'before'} all others, as a word for never or for no time: name it in "
-        "data.missing_values"
+        f"{few / len(known):.1%} of its times, as {shown}, lie decades {'after' if is_after else 'before'} all "
+        f"others, as a word for never or for no time: {advice}"
     )
 
 
