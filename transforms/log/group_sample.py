@@ -19,6 +19,7 @@ from ctrpipe.transforms.log.words import USUAL_MISSING
 _IS_ROUNDED = re.compile(ROUNDED_ID.pattern)
 MOST = 2_000  # values that are kept, with all their writings
 _ALL = 1 << 32
+_WORDS = frozenset(USUAL_MISSING)
 
 
 class GroupSample:
@@ -46,7 +47,7 @@ class GroupSample:
         counted = pc.value_counts(groups.drop_null())
         for word, rows in zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True):
             group = word.decode("utf-8", "replace")
-            if group in USUAL_MISSING or _IS_ROUNDED.fullmatch(group):
+            if group in _WORDS or _IS_ROUNDED.fullmatch(group):
                 self.strange[group] += rows
             draw = zlib.crc32(one_writing(group).encode("utf-8", "replace"))
             if draw <= self._last:
@@ -74,8 +75,8 @@ class GroupSample:
         """Yields what is strange about the groups: two that look the same, or a word for a missing value."""
         if text := look_alikes(self.rows, self.total, "groups of the split", self.rows.total()):
             yield f"{text}, or one user's rows are in two splits"
-        words = [group for group in self.strange if group in USUAL_MISSING]
-        rounded = [group for group in self.strange if group not in USUAL_MISSING]
+        words = [group for group in self.strange if group in _WORDS]
+        rounded = [group for group in self.strange if group not in _WORDS]
         if shown := self._most_frequent(rounded):
             yield (
                 f"{shown}, is a number that a spreadsheet has rounded, so that several groups became one: export the "
