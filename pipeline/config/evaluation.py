@@ -90,7 +90,7 @@ _LOWEST = {"auc": 0.0, "gauc": 0.0, "log_loss": 0.0, "calibration": 0.0, "rmse":
 _HIGHEST = {"auc": 1.0, "gauc": 1.0, "rig": 1.0, "r2": 1.0}
 
 
-def _check_reachable(limits: Section, names: Iterable[str]) -> None:
+def _check_bounds(limits: Section, names: Iterable[str]) -> None:
     """Raises ValueError if a limit lies outside of its metric's range: no model can pass it, or it can block none."""
     for name in names:
         bounds = getattr(limits, name)
@@ -202,7 +202,7 @@ class NumberBounds(Section):
             raise ValueError("give limits of rmse, mae, r2 or calibration")
         if named := [name for name, bounds in given.items() if bounds and bounds.confidence is not None]:
             raise ValueError(f"{named[0]}: confidence applies to metrics of clicks; remove it")
-        _check_reachable(self, ("rmse", "mae", "r2"))  # numbers, and so their calibration, may be negative
+        _check_bounds(self, ("rmse", "mae", "r2"))  # numbers, and so their calibration, may be negative
         return self
 
 
@@ -294,7 +294,7 @@ class Gates(Section):
 
     @pydantic.model_validator(mode="after")
     def _can_be_passed(self) -> "Gates":
-        _check_reachable(self, ("auc", "gauc", "log_loss", "rig", "calibration"))
+        _check_bounds(self, ("auc", "gauc", "log_loss", "rig", "calibration"))
         _check_drops(self.max_drop.items(), self.training_noise.items())
         return self
 

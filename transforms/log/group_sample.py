@@ -5,7 +5,6 @@ rows that are kept of a log may lack it.
 """
 
 import collections
-import re
 import zlib
 from collections.abc import Iterator, Sequence
 
@@ -16,7 +15,6 @@ from ctrpipe.transforms.log.kinds.guess import ROUNDED_ID
 from ctrpipe.transforms.log.look_alikes import LEAST_SHARE, look_alikes, one_writing
 from ctrpipe.transforms.log.words import USUAL_MISSING
 
-_IS_ROUNDED = re.compile(ROUNDED_ID.pattern)
 MOST = 2_000  # values that are kept, with all their writings
 _ALL = 1 << 32
 _WORDS = frozenset(USUAL_MISSING)
@@ -47,7 +45,7 @@ class GroupSample:
         counted = pc.value_counts(groups.drop_null())
         for word, rows in zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True):
             group = word.decode("utf-8", "replace")
-            if group in _WORDS or _IS_ROUNDED.fullmatch(group):
+            if group in _WORDS or ROUNDED_ID.fullmatch(group):
                 self.strange[group] += rows
             draw = zlib.crc32(one_writing(group).encode("utf-8", "replace"))
             if draw <= self._last:
