@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -9,7 +10,7 @@ import tempfile
 import pytest
 
 from tests.conftest import places_of
-from tests.worker_memory import FILE_MB, LEAST_MB, bound_mb, worth_starting
+from tests.worker_memory import FILE_MB, GROWTH_MB, LEAST_MB, bound_mb, worth_starting
 
 ROOT = pathlib.Path(__file__).parents[1]
 PLUGINS = "pytest_plugins = ['tests.temporary_folder', 'tests.worker_memory']\n"
@@ -38,6 +39,16 @@ def test_leaves_garbage():
     holder.itself, holder.memory = holder, b"x" * 2**29
 def test_comes_after_it():
     pass
+"""
+GARBAGE_OF_EACH = """
+import gc, pytest
+gc.disable()
+class Holder:
+    pass
+@pytest.mark.parametrize("number", range(6))
+def test_leaves_garbage(number):
+    holder = Holder()
+    holder.itself, holder.memory = holder, b"x" * 2**28
 """
 LEAVES = """
 import pathlib, subprocess, sys, tempfile
@@ -128,6 +139,14 @@ def test_a_worker_full_of_garbage_goes_on(tmp_path):
     files = {f"test_{name}.py": GARBAGE.format(folder=str(tmp_path / "ids")) for name in "abc"}
     said = run(tmp_path, files, "-n", "1", "--dist", "loadfile", "--worker-memory", str(512 + FILE_MB))
     assert len(list((tmp_path / "ids").iterdir())) == 1 and "1 test processes" in said
+
+
+@pytest.mark.slow
+def test_the_garbage_of_a_files_tests_does_not_add_up(tmp_path):
+    files = {"test_garbage.py": GARBAGE_OF_EACH}
+    said = run(tmp_path, files, "-n", "1", "--dist", "loadfile", "--worker-memory", "8000")
+    (peak,) = re.findall(r"1 test processes, of at most ([\d,]+) MB", said)
+    assert int(peak.replace(",", "")) < 3 * 256 + GROWTH_MB
 
 
 @pytest.mark.slow
