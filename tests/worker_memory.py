@@ -19,6 +19,7 @@ from ctrpipe.common.processes import cores
 
 LEAST_MB = 3584  # what a process may take on every machine
 FILE_MB = 980  # what a file adds at most; a worker starts at 1,010
+LARGE_FILE_MB = 1800  # with its large cases, such as models of 12 layers of 768
 OTHERS_MB = 6000  # what the servers and runs that tests start take together
 WORTH_GIVING_BACK_MB = 32
 # What a process grows by before it looks for garbage, which takes up to 0.3 s. TensorFlow keeps the memory of tensors
@@ -58,7 +59,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def replaced_above_mb(config: pytest.Config) -> int:
-    return config.option.worker_memory - FILE_MB
+    is_small = "not large" in config.option.markexpr
+    return config.option.worker_memory - (FILE_MB if is_small else LARGE_FILE_MB)
 
 
 class ShortLivedWorkers(LoadFileScheduling):
