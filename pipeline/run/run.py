@@ -1,8 +1,8 @@
 """`ctrpipe run`: runs the pipeline on this machine.
 
 Modules that import TensorFlow or TFX are imported inside functions. The import takes 6 s, and a child process reads the
-log meanwhile. After the import, the process is forked again for the workers. It must not be forked
-after TensorFlow has listed its devices.
+log meanwhile. After the import, this process is forked for the workers. It must not be forked after TensorFlow has
+listed its devices.
 """
 
 import contextlib
