@@ -176,6 +176,10 @@ def test_published_settings_are_those_of_the_logs_behind_the_figures():
     assert (config.training.monitor, config.training.batch_size, config.training.table_l2) == ("auc", 10000, 1e-5)
     assert [config.model.hyperparameters[name] for name in ("layers", "products", "heads", "dropout")] == [4, 4, 1, 0.1]
     assert (chosen.published["qnn"].auc, chosen.published["qnn"].log_loss) == (0.816289, 0.435923)
+    config = contenders(chosen, beside, files)["fcn"].config()
+    assert (config.training.monitor, config.training.batch_size, config.training.table_l2) == ("auc", 4096, 1e-5)
+    names = ("exponential_layers", "linear_layers", "exponential_dropout", "linear_dropout")
+    assert [config.model.hyperparameters[name] for name in names] == [3, 4, 0.1, 0.2]
     chosen, beside = read_set("frappe_x1")
     files = {part: [pathlib.Path(one) for one in names] for part, names in chosen.files.items()}
     config = contenders(chosen, beside, files)["final_mlp"].config()
