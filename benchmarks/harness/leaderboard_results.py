@@ -230,8 +230,8 @@ def notes(report: Mapping[str, Any]) -> list[str]:
         lines.append("- gAUC's errors are over groups.")
     if report.get("chooses_by_test"):
         lines.append(
-            "- The rows to choose by are the test rows, as in the published runs: each figure is of the evaluation that "
-            "is best on these very rows, and rows that chose nothing would have a lower one."
+            "- The rows to choose by are the test rows, as in the published runs: each figure is of the evaluation "
+            "that is best on these very rows, and rows that chose nothing would have a lower one."
         )
     if any(entry["seeds"] == 1 for entry in entries):
         lines.append("- One training of a model: its intervals are over rows alone.")

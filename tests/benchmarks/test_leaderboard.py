@@ -160,7 +160,7 @@ def test_a_set_reads_and_its_configurations_have_options_that_their_models_know(
     for contender in contenders(chosen, beside, files or {"log": [pathlib.Path("log.tsv")]}).values():
         config = contender.config()
         check_hyperparameters(config.model.name, **config.model.hyperparameters)
-        assert config.model.name == {"eta": "sim"}.get(contender.name, contender.name)
+        assert config.model.name == {"eta": "sim", "twin": "sim"}.get(contender.name, contender.name)
         assert [pathlib.Path(path).name for path in config.data.paths]
     assert (chosen.published == {}) == (chosen.published_source == "")
 
