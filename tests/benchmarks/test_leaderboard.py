@@ -249,18 +249,7 @@ def test_rows_to_choose_by_that_are_the_test_rows_are_a_file_of_their_own(tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        "kuaivideo_x1",
-        pytest.param(
-            "taobaoad_x1",
-            marks=pytest.mark.large(
-                like="tests/benchmarks/test_leaderboard.py::test_histories_and_vectors_in_the_published_form_are_trained_on[kuaivideo_x1]"
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("name", ["kuaivideo_x1", pytest.param("taobaoad_x1", marks=pytest.mark.large)])
 def test_histories_and_vectors_in_the_published_form_are_trained_on(name, tmp_path):
     chosen, beside = read_set(name)
     write_published(tmp_path, name, {"train": 300, "test": 120})
