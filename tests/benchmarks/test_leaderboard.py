@@ -137,6 +137,12 @@ def test_the_page_has_published_figures_beside_ours_and_says_what_is_not_compara
     assert " --models lr,fm --seeds 2\n" in text and "Other work took 25%" in text
     assert "Not told from" not in text and "gAUC" not in text  # of one model without groups
     assert not any("not comparable" in one for one in notes({**report, "is_published_split": True}))
+    assert "gAUC, published" not in head and "rows to choose by are the test rows" not in text
+    published = OWN.model_copy(update={"published": {"lr": read_set("taobaoad_x1")[0].published["din"]}})
+    grouped = {**report, "models": entries_of([trained(tmp_path, "lr", [predicted(1.0, 1)])], published)}
+    head, line, _ = cells(grouped)
+    assert line[head.index("gAUC, published")] == "0.5765"
+    assert any("rows to choose by are the test rows" in one for one in notes({**grouped, "chooses_by_test": True}))
 
 
 def test_the_best_possible_figures_are_those_of_the_true_probabilities(tmp_path):
