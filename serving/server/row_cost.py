@@ -100,6 +100,9 @@ def measure(servable: LoadedServable, signature: str) -> RowCost:
             servable.peak_bytes(signature, _inputs(definition, 1, text))  # optimises the graph
             one = servable.peak_bytes(signature, _inputs(definition, 1, text))
             some = servable.peak_bytes(signature, _inputs(definition, _ROWS, text))
+        except tf.errors.DeadlineExceededError:  # other rows would take as long
+            log.debug("%s takes too long to be measured", signature)
+            break
         except (tf.errors.OpError, ValueError, TypeError) as error:
             log.debug("%s takes no such rows: %s", signature, error)
             continue
