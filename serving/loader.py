@@ -130,8 +130,7 @@ class Servable:
         load_text_operations()
         self.signatures: dict[str, meta_graph_pb2.SignatureDef]
         self._session, self.signatures = load_session(path, config, tags)
-        self._checked = _check_outputs(self._session.graph, self.signatures)
-        self._session._extend_graph()
+        self._checked = self._check_outputs()
         self.input_types = {
             signature: {name: tf.as_dtype(info.dtype) for name, info in sorted(definition.inputs.items())}
             for signature, definition in self.signatures.items()
@@ -163,7 +162,7 @@ class Servable:
 
         Raises:
             KeyError: an alias is unknown, or an input has neither a value nor a default.
-            ValueError: strings have more than 32 dimensions.
+            ValueError: strings have more than 32 dimensions, or an output is a resource or a variant.
             tf.errors.OpError: TensorFlow reports an error; DeadlineExceededError if no time is left.
         """
         _check_time(timeout_seconds)
@@ -213,6 +212,31 @@ class Servable:
             signature: {alias: by_name[self.signatures[signature].outputs[alias].name] for alias in aliases}
             for signature, aliases in outputs.items()
         }
+
+    def _check_outputs(self) -> dict[str, str]:
+        """Adds a check to each output that may have too many dimensions, for which TensorFlow would end the process.
+
+        Returns:
+            The name of the checked tensor, by the name of the output's tensor.
+        """
+        checked = {}
+        names = {info.name for definition in self.signatures.values() for info in definition.outputs.values()}
+        for name in sorted(names):
+            try:
+                tensor = self._tensor(name)
+            except tf.errors.InvalidArgumentError:  # which a request gets
+                continue
+            kind, rank = tensor.dtype.base_dtype, tensor.shape.rank
+            most = _MOST_DIMENSIONS_OF_STRINGS if kind == tf.string else _MOST_DIMENSIONS
+            if kind not in _HANDLES and (rank is None or rank > most):
+                message = f"The output {name} has more than {most} dimensions, which this server does not return"
+                with self._session.graph.as_default():
+                    few = tf.debugging.Assert(tf.rank(tensor) <= most, [message])
+                    with tf.control_dependencies([few]):
+                        checked[name] = tf.identity(tensor).name
+        if checked:
+            self._session._extend_graph()
+        return checked
 
     def _signatures_with(self, is_wanted: Callable[[str], bool]) -> set[str]:
         return _signatures_with(is_wanted, self._session.graph.as_graph_def(), self.signatures)
@@ -341,15 +365,35 @@ class Servable:
     def _make_call(self, key: tuple[str, ...]) -> _Call:
         signature, *outputs = key
         definition = self.signatures[signature]
-        feeds = {alias: info.name for alias, info in definition.inputs.items()}
-        fetches = {alias: self._checked.get(info.name, info.name) for alias, info in definition.outputs.items()}
-
-        def tensors(names: Mapping[str, str], aliases: Iterable[str]) -> dict[str, Any]:
-            graph = self._session.graph
-            return {alias: graph.get_tensor_by_name(names[alias])._as_tf_output() for alias in sorted(aliases)}
-
-        call = _Call(tensors(feeds, feeds), tensors(fetches, outputs or fetches))
+        fetches = dict(definition.outputs)  # a lookup in a proto map inserts the key
+        call = _Call(
+            {alias: self._tensor(info.name)._as_tf_output() for alias, info in sorted(definition.inputs.items())},
+            {alias: self._output(fetches[alias].name)._as_tf_output() for alias in sorted(outputs or fetches)},
+        )
         return self._calls.setdefault(key, call)
+
+    def _output(self, name: str) -> tf.Tensor:
+        """Returns the tensor of an output.
+
+        Raises:
+            ValueError: the output is a handle.
+            tf.errors.InvalidArgumentError: the graph has no such tensor.
+        """
+        tensor = self._tensor(self._checked.get(name, name))
+        if tensor.dtype.base_dtype in _HANDLES:
+            raise ValueError(f"The output {name} is of type {tensor.dtype.base_dtype.name}, which has no values")
+        return tensor
+
+    def _tensor(self, name: str) -> tf.Tensor:
+        """Returns a tensor of the graph. Raises Session::Run's InvalidArgumentError if there is none, as of a sparse
+        output, whose name is empty.
+        """
+        full = name if ":" in name else f"{name}:0"
+        try:
+            return self._session.graph.get_tensor_by_name(full)
+        except (KeyError, ValueError) as error:
+            message = f"Tensor {full}, specified in either feed_devices or fetch_devices was not found in the Graph"
+            raise tf.errors.InvalidArgumentError(None, None, message) from error
 
     def close(self) -> None:
         self._session.close()
@@ -363,28 +407,6 @@ def _check_time(timeout_seconds: float | None) -> None:
     """Raises DeadlineExceededError if no time is left."""
     if timeout_seconds is not None and timeout_seconds <= 0:
         raise tf.errors.DeadlineExceededError(None, None, "Timed out waiting for session run to begin.")
-
-
-def _check_outputs(graph: tf.Graph, signatures: Mapping[str, meta_graph_pb2.SignatureDef]) -> dict[str, str]:
-    """Adds a check to each output that may have too many dimensions, for which TensorFlow would end the process.
-
-    Returns:
-        The name of the checked tensor, by the name of the output's tensor.
-    """
-    checked = {}
-    names = {info.name for definition in signatures.values() for info in definition.outputs.values()}
-    for name in sorted(names):
-        try:
-            tensor = graph.get_tensor_by_name(name)
-        except (KeyError, ValueError):  # none, of a sparse output or by mistake: a request gets the error
-            continue
-        most = _MOST_DIMENSIONS_OF_STRINGS if tensor.dtype.base_dtype == tf.string else _MOST_DIMENSIONS
-        rank = tensor.shape.rank
-        if tensor.dtype.base_dtype not in _HANDLES and (rank is None or rank > most):
-            message = f"The output {name} has more than {most} dimensions, which this server does not read"
-            with graph.as_default(), tf.control_dependencies([tf.debugging.Assert(tf.rank(tensor) <= most, [message])]):
-                checked[name] = tf.identity(tensor).name
-    return checked
 
 
 def _check_dimensions(arrays: Iterable[np.ndarray]) -> None:

@@ -31,6 +31,9 @@ class Straight(tf.Module):
 
 
 class Model(Straight):
+    def __init__(self):
+        self.bias = tf.Variable(0.0)
+
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
     def echo(self, text):
         return {"text": tf.identity(text), "bytes": tf.strings.length(text)}
@@ -61,7 +64,11 @@ def version(tmp_path_factory):
     file = folder / "saved_model.pb"
     saved = saved_model_pb2.SavedModel.FromString(file.read_bytes())
     default = text_format.Parse("dtype: DT_FLOAT tensor_shape {} float_val: 10", tensor_pb2.TensorProto())
-    saved.meta_graphs[0].signature_def["scaled"].defaults["scale"].CopyFrom(default)
+    graph = saved.meta_graphs[0]
+    graph.signature_def["scaled"].defaults["scale"].CopyFrom(default)
+    graph.signature_def["nowhere"].outputs["y"].name = "nowhere"
+    handle = next(node.name for node in graph.graph_def.node if node.op == "VarHandleOp")
+    graph.signature_def["handle"].outputs["y"].name = f"{handle}:0"
     file.write_bytes(saved.SerializeToString())
     return folder
 
@@ -103,6 +110,17 @@ def test_an_output_of_more_dimensions_than_numpy_has_is_refused(servable, output
         servable.run("shaped", deeper, [output])
     with pytest.raises(tf.errors.InvalidArgumentError, match="has more than 32 dimensions"):
         servable.peak_bytes("shaped", deeper)
+
+
+def test_an_output_that_the_graph_does_not_have_has_the_error_of_a_sessions_run(servable):
+    message = "Tensor nowhere:0, specified in either feed_devices or fetch_devices was not found in the Graph"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        servable.run("nowhere", {})
+
+
+def test_an_output_that_is_a_handle_is_refused(servable):
+    with pytest.raises(ValueError, match="is of type resource, which has no values"):
+        servable.run("handle", {})
 
 
 def test_outputs_have_the_order_they_were_asked_for_in(servable):
@@ -234,6 +252,18 @@ def test_a_measurement_without_an_end_stops_and_is_not_repeated(servable, monkey
     monkeypatch.setattr(Servable, "peak_bytes", endless)
     assert measure(servable, "echo").row_bytes > 2 * 8000  # of an unknown signature
     assert tried == ["echo"]
+
+
+@pytest.mark.parametrize(("row_bytes", "rows"), [(1 << 20, 9), (100 << 20, 2)])
+def test_a_measurement_takes_few_rows_where_each_takes_much_memory(servable, row_bytes, rows, monkeypatch):
+    sizes = []
+
+    def peak_bytes(servable, signature, inputs):
+        sizes.append(len(inputs["x"]))
+        return row_bytes * sizes[-1]
+
+    monkeypatch.setattr(Servable, "peak_bytes", peak_bytes)
+    assert measure(servable, "scaled").row_bytes == 2 * row_bytes + 1 and sizes == [1, 1, rows]
 
 
 def test_strings_keep_every_byte(servable):
