@@ -105,7 +105,7 @@ def measure(servable: LoadedServable, signature: str) -> RowCost:
         except tf.errors.DeadlineExceededError:  # other rows would take as long
             log.debug("%s takes too long to be measured", signature)
             break
-        except (tf.errors.OpError, ValueError, TypeError) as error:
+        except (tf.errors.OpError, KeyError, ValueError, TypeError) as error:  # KeyError: numpy has no such type
             log.debug("%s takes no such rows: %s", signature, error)
             continue
         is_known = True

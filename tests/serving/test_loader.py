@@ -68,7 +68,8 @@ def version(tmp_path_factory):
     graph.signature_def["scaled"].defaults["scale"].CopyFrom(default)
     graph.signature_def["nowhere"].outputs["y"].name = "nowhere"
     handle = next(node.name for node in graph.graph_def.node if node.op == "VarHandleOp")
-    graph.signature_def["handle"].outputs["y"].name = f"{handle}:0"
+    for infos in (graph.signature_def["handle"].outputs, graph.signature_def["handle_in"].inputs):
+        infos["y"].name, infos["y"].dtype = f"{handle}:0", tf.resource.as_datatype_enum
     file.write_bytes(saved.SerializeToString())
     return folder
 
@@ -121,6 +122,10 @@ def test_an_output_that_the_graph_does_not_have_has_the_error_of_a_sessions_run(
 def test_an_output_that_is_a_handle_is_refused(servable):
     with pytest.raises(ValueError, match="is of type resource, which has no values"):
         servable.run("handle", {})
+
+
+def test_the_cost_of_a_row_of_handles_is_not_known(servable):
+    assert measure(servable, "handle_in").row_bytes > 2 * 8000
 
 
 def test_outputs_have_the_order_they_were_asked_for_in(servable):
