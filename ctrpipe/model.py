@@ -30,7 +30,7 @@ from ctrpipe.serving.layout import Asset, asset_path
 from ctrpipe.table import SHOWN_ROWS, Table
 from ctrpipe.transforms.log.bracketed import from_brackets
 from ctrpipe.transforms.log.kinds.vector import Vector
-from ctrpipe.transforms.log.values import TextNumbers, as_binary, is_list, join_lists, text_numbers, to_floats
+from ctrpipe.transforms.log.values import TextNumbers, as_binary, is_list, join_lists, text_numbers, texts_of, to_floats
 from ctrpipe.transforms.log.vectors import to_vectors, vector_array
 from ctrpipe.transforms.log.weighted import is_pairs, pairs_as_lists
 from ctrpipe.transforms.log.whole_numbers import exact_limit, inexact, text_of_float
@@ -539,5 +539,5 @@ def _with_texts_of_times(table: pa.Table) -> pa.Table:
     """Converts temporal columns to text, as in a Parquet log: a server takes times as text."""
     for place, field in enumerate(table.schema):
         if pa.types.is_temporal(field.type):
-            table = table.set_column(place, field.name, table[place].cast(pa.string()))
+            table = table.set_column(place, field.name, texts_of(table[place]))
     return table

@@ -1,6 +1,7 @@
 """Ids that a dict holds as numbers, as pandas makes of them, are the texts that a log has."""
 
 import datetime
+import decimal
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +38,10 @@ def test_numbers_of_a_dict_are_the_texts_that_a_frame_has(model: ctrpipe.Model) 
         (pa.array([123.0, None]), ["123", ""]),
         (pa.chunked_array([[1.0], [20.0]]), ["1", "20"]),
         ([DAY, DAY], ["2026-11-01 12:00:00.000000"] * 2),
+        ([decimal.Decimal("0.10"), decimal.Decimal("7.00")], ["0.1", "7"]),
+        ([datetime.time(3), datetime.time(3, 0, 0, 500_000)], ["03:00:00", "03:00:00.5"]),
+        (pa.array([datetime.time(3), None], pa.time32("ms")), ["03:00:00", ""]),
+        ([0.1234567891, "x"], ["0.1234567891", "x"]),
         (["a", None], ["a", ""]),
         ([None, None], ["", ""]),
     ]
