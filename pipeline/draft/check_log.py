@@ -342,7 +342,10 @@ def _check_splits(config: RunConfig, files: Sequence[str], findings: Findings) -
     findings.notes += few_of_a_class(config.label_columns[0], counted)
     for name, rows in counted.rows.items():
         if not rows:
-            findings.errors.append(f"data.split: the {name} split has no rows{why_empty(counted, config.data.split)}")
+            values = why_empty(counted, config.data.split)
+            findings.errors.append(
+                f"data.split: the {name} split has no rows{values}; give more data or change data.split"
+            )
         elif counted.positives[name] in (0, rows):
             only = int(counted.positives[name] > 0)
             of_all = f"{config.label_columns[0]} is {only} in all {rows:,} {name} rows"

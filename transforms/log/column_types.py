@@ -188,17 +188,13 @@ class Mixture:
                 f"{other}: line {other_line}: {text}, and an object in {where}: {name} would be missing here; write an "
                 "object or null in every row"
             )
-        kinds = (
-            ("a number", "numbers", self.numbers, self.texts),
-            ("true or false", "true and false", self.truths, self.words),
-        )
-        for kind, kinds_name, values, texts in kinds:
+        for kind, values, texts in (("a number", self.numbers, self.texts), ("true or false", self.truths, self.words)):
             for name in sorted(values.keys() & texts.keys()):
                 (path, line), (of_text, text_line, text) = values[name], texts[name]
                 where = f"line {text_line}" if of_text == path else f"{of_text}, line {text_line}"
                 raise InputError(
                     f"{path}: line {line}: column {name} is {kind}, and the text '{text}' in {where}: equal values "
-                    f"would be different categories; write all as texts, or all as {kinds_name}"
+                    "would be different categories; write all as texts, or none"
                 )
 
 

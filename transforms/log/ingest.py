@@ -475,7 +475,8 @@ def _check_splits(
     """
     for name in SPLITS:
         if not result.rows[name]:
-            raise InputError(f"The {name} split has no rows{why_empty(result, division.split)}")
+            values = why_empty(result, division.split)
+            raise InputError(f"The {name} split has no rows{values}; give more data or change data.split")
     for name in ("train", "validation", "test"):
         label, known = next(iter(labelled[name].items()))
         for other, count in labelled[name].items():
@@ -494,15 +495,14 @@ def _check_splits(
 
 
 def why_empty(result: IngestResult, split: Split) -> str:
-    """Returns the boundaries of the splits or the number of groups, and advice, for the error about an empty split."""
-    advice = "; give more data or change data.split"
+    """Returns the boundaries of the splits or the number of groups, for the error about an empty split."""
     if split.by == "time":
         ends = ", ".join(f"{name} {' to '.join(values)}" for name, values in result.spans.items())
-        return f" ({split.column}: {ends}){advice}"
+        return f" ({split.column}: {ends})"
     if split.by == "group":
         many = "1 group, whose rows are" if result.groups == 1 else f"{result.groups} groups, each with its rows"
-        return f" ({split.column} has {many} in one split){advice}"
-    return advice
+        return f" ({split.column} has {many} in one split)"
+    return ""
 
 
 def check_present(present: Mapping[str, int], rows: int) -> None:
