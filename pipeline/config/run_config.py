@@ -13,7 +13,7 @@ from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.processes import Workers
 from ctrpipe.models.base.raw_numbers import reads_numbers
 from ctrpipe.pipeline.config.calibration import Calibration
-from ctrpipe.pipeline.config.evaluation import Evaluation, Gates, Statistics
+from ctrpipe.pipeline.config.evaluation import Evaluation, Gates, Statistics, check_reachable
 from ctrpipe.pipeline.config.hooks import Hooks
 from ctrpipe.pipeline.config.kubeflow import Kubeflow
 from ctrpipe.pipeline.config.model import Model
@@ -202,6 +202,9 @@ class RunConfig(LogSpec):
         if absent := [task for task in self.gates.numbers if task not in numbers]:
             known = ", ".join(numbers) or "none of the tasks"
             raise ValueError(f"gates.numbers: {absent[0]} is not a task that predicts a number; {known} does")
+        for task, bounds in self.gates.numbers.items():
+            if bounds.calibration and numbers[task].predicts == "count":  # other numbers may be negative
+                check_reachable("calibration", bounds.calibration.min, bounds.calibration.max)
         for name, model in (("model", self.model), ("evaluation.baseline", self.evaluation.baseline)):
             if model and model.name in CLICKS_ONLY and numbers:
                 task = next(iter(numbers))
