@@ -121,7 +121,8 @@ def test_a_check_finds_what_the_command_finds(tmp_path):
     assert [f"Error: {text}" for text in found.errors] == [
         line for line in output.splitlines() if line.startswith("Error")
     ]
-    assert len(found.errors) == 1 and "; 1 error, " in repr(found)
+    one = ctrpipe.Check(9, 0, ("age: missing in all rows",), (), {}, "all 9 rows read")
+    assert repr(one).endswith("all 9 rows read; 1 error, 0 notes")
     assert not found.passed and found.rows == 1200 and ctrpipe.check(CONFIG, frame()).passed
     assert found.to_pandas()["kind"].tolist() == ["error"] * len(found.errors) + ["note"] * len(found.notes)
     shows_itself(found, "all 1,200 rows read, 0 malformed")
