@@ -40,7 +40,11 @@ class Check(Result):
         return [{"kind": kind, "text": text} for kind, texts in parts for text in texts]
 
     def _table(self) -> Table:
-        below = f"{self.read}; {len(self.errors)} errors, {len(self.notes)} notes"
+        errors, notes = (
+            f"{len(texts)} {kind}{'' if len(texts) == 1 else 's'}"
+            for kind, texts in (("error", self.errors), ("note", self.notes))
+        )
+        below = f"{self.read}; {errors}, {notes}"
         return Table(["", "found"], [list(record.values()) for record in self._records()], below)
 
 

@@ -1,14 +1,17 @@
 """Turn failures that a user can fix into InputErrors with the messages of the command line, and Ctrl-C into a line."""
 
 import functools
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from ctrpipe.common.errors import InputError, Interrupted, is_interrupt
 from ctrpipe.common.extras import BASE, COMMANDS, RESUMED, require
 from ctrpipe.common.interrupt import interrupts_delivered_once
+from ctrpipe.common.near import nearest_name
 from ctrpipe.data import as_given
 
+_MISTYPED = 0.8  # similarity of a keyword and a parameter, from which it is meant rather than a key
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -26,13 +29,14 @@ def in_one_line(function: Callable[P, T]) -> Callable[P, T]:
     def called(*arguments: P.args, **options: P.kwargs) -> T:
         name = function.__name__
         try:
+            _check_names(function, options)
             with interrupts_delivered_once():
                 require(COMMANDS.get(name, BASE), f"ctrpipe.{name}")
                 return function(*arguments, **options)
         except Interrupted:
             raise
         except InputError as error:
-            raise _as_in_python(error, options) from error.__cause__
+            raise _as_in_python(error, options, _parameters(function)) from error.__cause__
         except (KeyboardInterrupt, Exception) as error:
             if is_interrupt(error):
                 again = "; repeat the call to continue from here" if name in RESUMED else ""
@@ -46,13 +50,36 @@ def in_one_line(function: Callable[P, T]) -> Callable[P, T]:
     return called
 
 
-def _as_in_python(error: InputError, options: Mapping[str, Any]) -> InputError:
-    """Returns the error with the key and the data as named in the Python call."""
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(function).parameters
+
+
+def _check_names(function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """Raises InputError for a keyword that a function does not have. A function of settings takes all."""
+    known = _parameters(function)
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values()):
+        return
+    for name in options:
+        if name not in known:
+            near = nearest_name(name, known)
+            hint = f"did you mean {near}?" if near else f"it has {', '.join(known)}"
+            raise InputError(f"{function.__name__} has no argument {name}; {hint}")
+
+
+def _as_in_python(error: InputError, options: Mapping[str, Any], known: Iterable[str]) -> InputError:
+    """Returns the error with the key and the data as named in the Python call.
+
+    Args:
+        error: The error.
+        options: The keywords of the call.
+        known: The names of the function's parameters, one of which a keyword that is no key may mean.
+    """
     wrong, nearest = getattr(error, "key", None), getattr(error, "nearest", None)
     for name in options:
         if wrong and f"{dotted(name)}.".startswith(f"{wrong}."):
             meant = f"{nearest}{dotted(name)[len(wrong) :]}".replace(".", "__")
-            hint = f"did you mean {meant}?" if nearest else "docs/configuration.md has every key"
+            near = nearest_name(name, known, _MISTYPED) or (meant if nearest else None)
+            hint = f"did you mean {near}?" if near else "docs/configuration.md has every key"
             return InputError(f"{name}: no such key; {hint}")
         if str(error).startswith(setting := f"--set {dotted(name)}="):
             return InputError(f"{name}={str(error).removeprefix(setting)}")

@@ -77,7 +77,14 @@ class Run(Result):
 
     def _table(self) -> Table:
         rows = [[key, self.metrics[key]] for key in (*METRICS, "blessed", "model_version")]
-        return Table([str(self.output), ""], rows)
+        return Table([str(self.output), ""], rows, "" if self.blessed else f"The model {self._fate}.")
+
+    @property
+    def _fate(self) -> str:
+        # Lazy: only a blocked run says more.
+        from ctrpipe.pipeline.report.verdict import fate
+
+        return fate(self.metrics, json.loads((self.output / "report_data" / "gates.json").read_text()))
 
     @in_one_line
     def plot(self) -> "Figure":

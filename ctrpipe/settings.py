@@ -2,7 +2,7 @@
 
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from ctrpipe.common.errors import InputError
@@ -55,8 +55,11 @@ def grids(grid: Mapping[str, Sequence[Any]]) -> tuple[str, ...]:
     """Converts keywords with lists of values to arguments of `ctrpipe sweep --grid`.
 
     Raises:
-        InputError: see `overrides`.
+        InputError: see `overrides`; or the values of a keyword are no list.
     """
+    for name, values in grid.items():
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            raise InputError(f"{name}={values!r}: a single value in grid; give a list of values, such as [{values!r}]")
     return tuple(f"{dotted(name)}={','.join(_text(name, value) for value in values)}" for name, values in grid.items())
 
 

@@ -116,7 +116,8 @@ def _titles(comparison: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]
 def _corrections(comparison: dict[str, Any]) -> list[str]:
     """Returns a line for the models and one for the slices, where there are several."""
     lines = []
-    for of, part in (("models", comparison["slices"][0]), ("slices", comparison["slices"][-1])):
+    first, *slices = comparison["slices"]
+    for of, part in (("models", first), *(("slices", last) for last in slices[-1:])):
         corrected_for = max(one["corrected_for"] for each in part["differences"].values() for one in each.values())
         if corrected_for > 1:
             lines.append(correction(corrected_for, of))

@@ -19,12 +19,15 @@ _UNKNOWN = re.compile(
 _MOST_WORDS = 3  # of a column
 _MOST_ROWS = 0.8  # of a column's values, above which they are no numbers
 _FEWEST_ROWS = 20  # with a number or time
+_MOST_SIZES = 32  # different numbers beside words such as S, M and L, above which they are amounts
 
 
 def missing_words(sample: LogSample, but: Sequence[str] = ()) -> dict[str, list[str]]:
     """Returns the words of each column without which its values would be amounts or times.
 
-    A word that may be a value of another column is none of them, as `data.missing_values` is of every column.
+    A word that may be a value of another column is none of them, as `data.missing_values` is of every column. Several
+    words beside a few different numbers, such as sizes S, M and L beside 36 to 44, are values, which a missing value
+    would not keep apart.
 
     Args:
         sample: The first rows of a log.
@@ -35,6 +38,8 @@ def missing_words(sample: LogSample, but: Sequence[str] = ()) -> dict[str, list[
         if name in sample.lists or name in but or not (words := _words(values)):
             continue
         others = ["" if value in words else value for value in values]
+        if _are_sizes(words, others):
+            continue
         if sum(map(bool, others)) >= _FEWEST_ROWS and _is_number_or_time(name, others):
             if not _is_number_or_time(name, values):
                 found[name] = words
@@ -83,6 +88,12 @@ def _words(values: Sequence[str]) -> list[str]:
     words = [value for value in present if not _DIGIT.search(value) and not INFINITE.fullmatch(value)]
     rows = sum(present[word] for word in words)
     return words if len(words) <= _MOST_WORDS and rows <= _MOST_ROWS * sum(present.values()) else []
+
+
+def _are_sizes(words: Sequence[str], others: Sequence[str]) -> bool:
+    """Returns whether several words are values beside a few different numbers, "" where a row has one of the words."""
+    named = [word for word in words if not _UNKNOWN.fullmatch(word)]
+    return len(named) > 1 and len(set(others) - {""}) <= _MOST_SIZES
 
 
 def _is_value(word: str, sample: LogSample, found: Mapping[str, Sequence[str]]) -> bool:

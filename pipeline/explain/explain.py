@@ -119,6 +119,7 @@ def explain(source: TrainedModel, data: Sequence[str], settings: Settings) -> di
         scorer.close()
     return {
         "model": with_urls(str(source.version)),
+        "run": with_urls(str(source.run)) if source.run is not None else None,
         "task": task,
         "rows": rows.num_rows,
         "slice": "=".join(settings.slice) if settings.slice else None,

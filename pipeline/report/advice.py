@@ -5,13 +5,15 @@ from typing import Any
 
 from ctrpipe.common.hooks import GATE
 from ctrpipe.pipeline.config import RunConfig
-from ctrpipe.pipeline.training.convergence import ALL_DONE, COSINE_ENDED
+from ctrpipe.pipeline.config.training import LINEAR
+from ctrpipe.pipeline.training.convergence import ALL_DONE, COSINE_ENDED, still_falling
 
 EARLY = 1 / 3  # of the evaluations: a best evaluation before this fraction is a sign of overfitting
 REGULARISE = (
     "raise training.table_l2 (model.embedding_l2 with an optimizer other than adam) and model.dropout, or make "
     "model.hidden_units and model.embedding_dim smaller"
 )
+STILL_IMPROVING = "raise training.epochs: the model was still improving when they ended"
 
 
 def advice(
@@ -63,18 +65,26 @@ def _for_quality(metrics: Mapping[str, Any], history: Mapping[str, Any], config:
             f"{REGULARISE}, or lower training.learning_rate: the model overfits, its best evaluation was number "
             f"{best + 1} of {count}"
         )
-    elif behind:
+    elif still_falling(history):
+        texts.append(STILL_IMPROVING)
+    elif behind and config.model.name != baseline["name"]:
         texts.append(f"{REGULARISE}: the model is larger than these rows can teach")
     elif history["stopped"].startswith(ALL_DONE):
-        texts.append("raise training.epochs: the model was still improving when they ended")
+        texts.append(STILL_IMPROVING)
     elif history["stopped"] == COSINE_ENDED:
         texts.append("raise training.epochs: the learning rate falls to 0 within them")
-    if behind:
+    if behind and config.model.name == baseline["name"]:
+        texts.append(
+            f"training.optimizer lbfgs, by which the same model as baseline has an AUC of {baseline['auc']:.4f}"
+            if config.model.name == LINEAR
+            else f"the model of evaluation.baseline, whose AUC is {baseline['auc']:.4f} on the same rows"
+        )
+    elif behind:
         texts.append(
             f"model.name {baseline['name']}, the baseline, whose AUC is {baseline['auc']:.4f} on the same rows, or "
             "model.use_linear, which adds a linear part to the deep one"
         )
-    elif baseline is None and config.model.name != "lr":
+    elif baseline is None and config.model.name != LINEAR:
         texts.append("evaluation.baseline {name: lr}: it shows what a logistic regression reaches on these rows")
     texts.append("another bound in gates: what is reachable depends on the log")
     return texts

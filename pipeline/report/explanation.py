@@ -7,6 +7,7 @@ from typing import Any
 
 from ctrpipe.common.charts import Bar, BarChart, Chart, HeatMap, Line, chart_svg
 from ctrpipe.common.pages import template
+from ctrpipe.pipeline.explain.importance import ALPHA
 
 MOST_BARS = 60  # columns, the most important first
 # A cell of a heat map takes 200 bytes. The limits keep a page below 2 MB, small enough to send.
@@ -51,8 +52,9 @@ def explanation_charts(explanation: dict[str, Any]) -> dict[str, Any]:
 
     Returns:
         `importance`: charts by title. `pairs`: heat maps by title. `attention`: for each layer, charts by title.
-        `rows`: for each stored row, its title, its attribution method with the logits, and its chart. `most_bars` and
-        `most_words`: how many columns and words the page shows.
+        `rows`: for each stored row, its title, its attribution method with the logits, and its chart. `together`: how
+        many pairs of columns act together beyond chance; None if that is not known. `most_bars` and `most_words`: how
+        many columns and words the page shows.
     """
     tokens = tokens_of_maps(sum(len(layer["heads"]) + 1 for layer in explanation["attention"]))
     return {
@@ -60,6 +62,7 @@ def explanation_charts(explanation: dict[str, Any]) -> dict[str, Any]:
         "pairs": _pairs(explanation),
         "attention": [_attention(layer, tokens) for layer in explanation["attention"]],
         "rows": [_row(row) for row in explanation.get("stored_rows", ())],
+        "together": _together(explanation["pairs"]),
         "most_bars": MOST_BARS,
         "most_words": MOST_WORDS,
     }
@@ -77,6 +80,11 @@ def importance_bars(columns: Sequence[dict[str, Any]]) -> list[BarChart]:
         word = "rises" if key == "log_loss" else "falls"
         charts.append(BarChart(title, bars, f"by how much it {word}, with 95% intervals"))
     return charts
+
+
+def _together(pairs: Sequence[dict[str, Any]]) -> int | None:
+    tested = [pair["interplay"]["p_value"] for pair in pairs if "interplay" in pair]  # not by versions before 0.3.0
+    return sum(value < ALPHA for value in tested) if len(tested) == len(pairs) else None
 
 
 def _pairs(explanation: dict[str, Any]) -> dict[str, str]:

@@ -15,13 +15,14 @@ def verdict(
         gates: The rows of gates.json.
         measured: See `ctrpipe.pipeline.report.measured.measure`.
     """
-    parts = [f"{model} {_fate(metrics, gates)}: {_ranking(metrics, measured)}"]
+    parts = [f"{model} {fate(metrics, gates)}: {_ranking(metrics, measured)}"]
     if metrics["calibration"] is not None:
         parts.append(_expectation(metrics["calibration"], measured["model"]["calibration"]))
     return ", and ".join(parts) + "."
 
 
-def _fate(metrics: Mapping[str, Any], gates: Sequence[Mapping[str, Any]]) -> str:
+def fate(metrics: Mapping[str, Any], gates: Sequence[Mapping[str, Any]]) -> str:
+    """Returns whether a model was pushed, and which gate blocked it, as the predicate of a sentence."""
     failed = [gate for gate in gates if not gate["passed"]]
     if metrics["blessed"]:
         version = f" and is pushed as version {metrics['model_version']}" if metrics["model_version"] else ""

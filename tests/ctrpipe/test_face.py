@@ -76,6 +76,15 @@ def test_a_run_has_what_the_command_leaves(run):
     assert len(run.plot().axes) == 7 and png(run.plot())
 
 
+def test_a_blocked_run_says_which_gate_blocked_it(tmp_path):
+    gates = [{"metric": "rig", "reason": "-0.14 is not at least 0", "passed": False}, {"metric": "auc", "passed": True}]
+    (tmp_path / "report_data").mkdir()
+    (tmp_path / "report_data" / "gates.json").write_text(json.dumps(gates))
+    metrics = {"auc": 0.61, "log_loss": 0.68, "rig": -0.14, "calibration": 1.7, "blessed": False, "model_version": None}
+    run = ctrpipe.Run(tmp_path, tmp_path / "models" / "ctr", metrics)
+    shows_itself(run, "The model is blocked by 1 gate of 2 and not pushed (rig: -0.14 is not at least 0).")
+
+
 @pytest.mark.large(like="tests/e2e/test_pipeline.py::test_a_second_run_comes_from_the_cache_and_a_failed_gate_blocks")
 @slow
 def test_the_same_frame_again_is_taken_from_the_cache(tmp_path, capfd):
@@ -112,6 +121,8 @@ def test_a_check_finds_what_the_command_finds(tmp_path):
     assert [f"Error: {text}" for text in found.errors] == [
         line for line in output.splitlines() if line.startswith("Error")
     ]
+    one = ctrpipe.Check(9, 0, ("age: missing in all rows",), (), {}, "all 9 rows read")
+    assert repr(one).endswith("all 9 rows read; 1 error, 0 notes")
     assert not found.passed and found.rows == 1200 and ctrpipe.check(CONFIG, frame()).passed
     assert found.to_pandas()["kind"].tolist() == ["error"] * len(found.errors) + ["note"] * len(found.notes)
     shows_itself(found, "all 1,200 rows read, 0 malformed")
@@ -502,6 +513,13 @@ def test_a_frame_is_replayed_day_by_day(tmp_path):
         (lambda: ctrpipe.check(CONFIG, []), "data: an empty list; give at least one file"),
         (lambda: ctrpipe.init([]), "data: an empty list; give at least one file"),
         (lambda: ctrpipe.init(None), "data: None; give a path"),
+        (lambda: ctrpipe.init(frame(9), lable="click"), "init has no argument lable; did you mean label\\?"),
+        (lambda: ctrpipe.load("m", qqq=1), "load has no argument qqq; it has source, trust"),
+        (lambda: ctrpipe.run(CONFIG, outptu="a"), "outptu: no such key; did you mean output\\?"),
+        (
+            lambda: ctrpipe.sweep(CONFIG, grid={"model__name": "lr"}),
+            "model__name='lr': a single value in grid; give a list of values, such as \\['lr'\\]",
+        ),
         (lambda: ctrpipe.check(CONFIG, {"train": [], "validation": "a", "test": "b"}), "data: an empty list"),
     ],
 )

@@ -1,11 +1,13 @@
 """What a blocked run says to try."""
 
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from ctrpipe.pipeline.config import RunConfig, load_config
+from ctrpipe.pipeline.config.model import Model
 from ctrpipe.pipeline.report.advice import advice
 
 CONFIG = load_config(pathlib.Path(__file__).resolve().parents[2] / "configs" / "demo.yaml")
@@ -21,12 +23,14 @@ def tried(
     stopped: str = "log_loss did not improve for 2 evaluations",
     calibration: float | None = 1.2,
     config: RunConfig = CONFIG,
+    losses: Sequence[float] = (0.5,) * 9,
 ) -> list[str]:
     """The advice where one gate has failed."""
     passed = {"metric": "log_loss" if metric == "auc" else "auc", "kind": kind, "passed": True}
     gates = [passed, {"metric": metric, "kind": kind, "passed": False}]
+    evaluations = [{"validation_log_loss": loss} for loss in losses]
     metrics = {"auc": auc, "calibration": calibration, "baseline": baseline}
-    return advice(gates, metrics, {"evaluations": [{}] * 9, "best": best, "stopped": stopped}, config)
+    return advice(gates, metrics, {"evaluations": evaluations, "best": best, "stopped": stopped}, config)
 
 
 def test_a_model_that_the_baseline_beats_is_too_large_for_its_rows() -> None:
@@ -47,6 +51,22 @@ def test_a_model_whose_best_evaluation_came_early_overfits(best: int, overfits: 
 def test_a_model_that_was_still_improving_gets_more_epochs(stopped: str) -> None:
     texts = tried("auc", auc=0.76, baseline=LR, best=8, stopped=stopped)
     assert texts[0].startswith("raise training.epochs")
+
+
+def test_a_model_behind_the_baseline_that_was_still_improving_gets_more_epochs_and_is_not_too_large() -> None:
+    falling = [1 - number / 100 for number in range(9)]
+    texts = tried("auc", baseline=LR, best=8, stopped="all 9 epochs done", losses=falling)
+    assert texts[0].startswith("raise training.epochs") and texts[1].startswith("model.name lr, the baseline")
+    assert not any("larger than these rows" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("name", "better"), [("lr", "training.optimizer lbfgs"), ("deepfm", "the model of evaluation.baseline")]
+)
+def test_a_model_behind_itself_as_baseline_is_not_told_to_become_it(name: str, better: str) -> None:
+    config = CONFIG.model_copy(update={"model": Model(name=name)})
+    same, bound = tried("auc", baseline={**LR, "name": name}, config=config)
+    assert same.startswith(better) and "0.7500" in same and bound.startswith("another bound")
 
 
 def test_without_a_baseline_one_is_proposed() -> None:

@@ -326,6 +326,11 @@ def test_the_command_prints_a_table_and_writes_json_and_a_picture(runs):
         tip = f"b, {part['slice']}: {compared['difference']:+.5f}, 95% {low:+.5f} to {high:+.5f}"
         assert f"<title>{tip}</title>" in html.unescape(page)
     assert "significant" not in printed
+    one_slice = {**found, "slices": found["slices"][:1]}
+    for of_metric in one_slice["slices"][0]["differences"]["b"].values():
+        of_metric["corrected_for"] = 3  # as of four models
+    page = comparison_page(one_slice)
+    assert "of the models are corrected for 3 differences" in page and "of the slices" not in page
 
 
 def test_the_command_compares_a_task_that_predicts_a_number(tmp_path):

@@ -202,6 +202,23 @@ def test_a_word_among_codes_and_a_bound_among_amounts_are_values(tmp_path):
     assert "missing_values" not in values["data"] and not any("missing value" in text for text in unsure)
 
 
+@pytest.mark.parametrize(
+    ("words", "highest", "kind"),
+    [
+        ("SML", 44, "categorical"),
+        ("SML", 400, "numeric"),  # an amount, and the words are asked about
+        (["unknown", "not set"], 44, "numeric"),
+        (["one size"], 44, "numeric"),
+    ],
+)
+def test_several_words_beside_a_few_numbers_are_sizes(tmp_path, words, highest, kind):
+    random = np.random.default_rng(5)
+    size = np.where(random.random(600) < 1 / 4, random.choice(list(words), 600), random.integers(36, highest, 600))
+    values, unsure = drafted(tmp_path, {"size": size, "click": random.integers(0, 2, 600)})
+    assert kinds(values) == {"size": kind}
+    assert ("missing_values" in values["data"]) == (kind == "numeric") == any("missing value" in one for one in unsure)
+
+
 @pytest.mark.parametrize(("other", "words"), [("has_car", ["no", "yes"]), ("click", ["no", "yes"])])
 def test_a_word_among_numbers_that_is_a_value_of_another_column_is_no_missing_value(tmp_path, other, words):
     random = np.random.default_rng(3)

@@ -292,7 +292,7 @@ def test_the_command_says_with_its_exit_code_whether_there_is_a_breach(tmp_path,
     page = (tmp_path / "out" / "drift.html").read_text(encoding="utf-8")
     assert "[b]new[/b]</bdi> (100.00%, 0.00%)" in page and "breach" in page and page.count("<script") == 1
     assert "1 of 4 columns exceed their limit, beyond chance: site." in page
-    assert 'aria-label="Distance between the logs"' in page
+    assert 'aria-label="Distance between the logs"' in page and "explains, at 95% and corrected for 4" in page
     code, output = call(*arguments, "--set", "monitoring.columns.site=1.0")
     assert code == 0
 

@@ -109,7 +109,7 @@ def explained(name: str) -> dict:
     columns = [{"name": name, "columns": [name], "auc": loss(0.5), "log_loss": loss(0.25)}]
     columns.append({"name": "d", "columns": ["d"], "auc": loss(-0.5), "log_loss": loss(-0.25)})
     pair = {"first": name, "second": "d", "complementarity": -0.0625, "chance": [-0.5, 0.5], "z": 3.5, "picked": 0.75}
-    pair["strength"] = 0.0312
+    pair |= {"strength": 0.0312, "interplay": {"bits": 0.25, "p_value": 0.01}}
     pair["interaction"] = {"first": name, "second": "d", "auc": loss(0.5), "log_loss": loss(0.125)}
     layer = {"queries": [name, "d"], "tokens": [name, "d"], "ranks": []}
     layer |= {"heads": [[[0.875, 0.125], [0.5, 0.5]]], "picked": [[1.0, 0.0], [0.25, 0.75]]}
@@ -118,7 +118,7 @@ def explained(name: str) -> dict:
     added = [{"name": name, "value": [name], "logit": 1.5, "error": None}]
     added += [{"name": f"d{number}", "value": [None], "logit": -0.25, "error": 0.125} for number in range(13)]
     row = {"why": "most wrong", "label": 0.0, "probability": 0.9, "logit": 2.25, "baseline": 3.75, "columns": added}
-    whole = {"model": name, "task": name, "rows": 2000, "slice": None, "auc": 0.7531, "log_loss": 0.4321}
+    whole = {"model": name, "run": None, "task": name, "rows": 2000, "slice": None, "auc": 0.7531, "log_loss": 0.4321}
     agreement = {"first": "complementarity", "second": "permutation", "pairs": 3, "spearman": 0.6789}
     whole |= {"counted_rows": 54321, "rank_correlations": [agreement]}
     lists = {"columns": columns, "pairs": [pair], "attention": [layer], "values": [values]}
@@ -424,6 +424,17 @@ def test_an_explanation_has_a_page_of_its_own(name):
     assert {"#importance", "#pairs", "#attention", "#rows"} <= {*page.addresses} and "script" in page.tags
     assert f"The model uses 1 of 2 columns visibly; the log loss rises most without {name} (+0.2500)." in page.texts
     assert {f"{name}: +0.25000", f"{name} x d: -0.0625 bits"} <= {*page.texts}
+
+
+def test_the_page_of_an_explanation_names_the_run_and_says_whether_pairs_are_beyond_chance():
+    of_run = {**explained("C9"), "model": "runs/a/tfx/artifacts/Trainer/model/8/Format-Serving", "run": "runs/a"}
+    texts = Page(explanation_page(of_run)).texts
+    assert "runs/a" in texts and of_run["model"] not in texts
+    assert any("54,321 rows. 1 of 1 pairs act together beyond chance." in text for text in texts)
+    of_run["pairs"][0]["interplay"]["p_value"] = 0.5
+    assert any("0 of 1 pairs act together" in text for text in Page(explanation_page(of_run)).texts)
+    del of_run["pairs"][0]["interplay"]  # as an earlier version wrote it
+    assert not any("act together" in text for text in Page(explanation_page(of_run)).texts)
 
 
 def test_the_attention_maps_of_a_page_have_few_enough_cells_together(monkeypatch):

@@ -86,6 +86,7 @@ def test_the_page_is_one_file_that_needs_no_network():
     ]
     assert ["4", "0.02", "8", "p99 of 9.00 ms is above <5> ms"] in rows
     assert "3 trials complete, 1 stopped because they lagged behind, 1 not trained; 300 training steps in 5 s" in text
+    assert text.count(">model.<wbr>hidden_units</th>") == 2  # a narrow page, or paper, breaks it there
     assert "name: small" in text
 
 
