@@ -7,7 +7,7 @@ the same text, 123. Two types of timestamps, decimals or booleans do not; neithe
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -167,17 +167,22 @@ class Mixture:
 
     def check(self) -> None:
         """Raises InputError if a column has both: equal values would be two categories, or values be missing."""
+        if said := next(self.found(), ""):
+            raise InputError(said)
+
+    def found(self) -> Iterator[str]:
+        """Yields a line for each column that has both."""
         for name in sorted(self.fields.keys() & self.no_objects.keys()):
             (path, line), (other, other_line, text) = self.fields[name], self.no_objects[name]
             where = f"line {line}" if path == other else f"{path}, line {line}"
-            raise InputError(
+            yield (
                 f"{other}: line {other_line}: {text}, and an object in {where}: {name} would be missing here; write an "
                 "object or null in every row"
             )
         for name in sorted(self.numbers.keys() & self.texts.keys()):
             (path, line), (of_text, text_line, text) = self.numbers[name], self.texts[name]
             where = f"line {text_line}" if of_text == path else f"{of_text}, line {text_line}"
-            raise InputError(
+            yield (
                 f"{path}: line {line}: column {name} is a number, and the text '{text}' in {where}: equal values would "
                 "be different categories; write all as texts, or all as numbers"
             )
