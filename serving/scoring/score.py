@@ -144,7 +144,7 @@ def score(
             rows_per_s=rows_now / seconds if todo else 0.0,
             scores={column: _scores(counts, task) for task, column in score_columns(list(counts.tasks)).items()},
             drift=compare(version, folder.samples(), counts.scored, counts.rejected) if sample_rows else None,
-            mixtures=list(counts.mixture.found()),
+            mixtures=[str(error) for error in counts.mixture.found()],
         )
         folder.finish(planned, result.to_dict())
     return result

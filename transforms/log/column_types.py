@@ -167,22 +167,22 @@ class Mixture:
 
     def check(self) -> None:
         """Raises InputError if a column has both: equal values would be two categories, or values be missing."""
-        if said := next(self.found(), ""):
-            raise InputError(said)
+        for error in self.found():
+            raise error
 
-    def found(self) -> Iterator[str]:
-        """Yields a line for each column that has both."""
+    def found(self) -> Iterator[InputError]:
+        """Yields an error for each column that has both."""
         for name in sorted(self.fields.keys() & self.no_objects.keys()):
             (path, line), (other, other_line, text) = self.fields[name], self.no_objects[name]
             where = f"line {line}" if path == other else f"{path}, line {line}"
-            yield (
+            yield InputError(
                 f"{other}: line {other_line}: {text}, and an object in {where}: {name} would be missing here; write an "
                 "object or null in every row"
             )
         for name in sorted(self.numbers.keys() & self.texts.keys()):
             (path, line), (of_text, text_line, text) = self.numbers[name], self.texts[name]
             where = f"line {text_line}" if of_text == path else f"{of_text}, line {text_line}"
-            yield (
+            yield InputError(
                 f"{path}: line {line}: column {name} is a number, and the text '{text}' in {where}: equal values would "
                 "be different categories; write all as texts, or all as numbers"
             )
