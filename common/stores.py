@@ -62,6 +62,7 @@ _RETRY_SECONDS = 60.0
 _FIRST_SECONDS = 5.0  # where the store has not answered this process before: its address is probably wrong
 _FIRST_DELAY, _LAST_DELAY = 0.05, 5.0
 _CONNECT_SECONDS, _SILENT_SECONDS = 5.0, 30.0
+_CALL_SECONDS = 10.0  # of Hadoop's name node; a request has up to seven calls
 
 _CREDENTIALS = {
     "s3": "AWS_PROFILE, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the role of this machine",
@@ -520,7 +521,8 @@ def _hdfs(fs: Any, host: str) -> Any:
     _HADOOP.find(host)
     name, _, port = host.partition(":")
     try:
-        return fs.HadoopFileSystem(name or "default", int(port or 0), extra_conf=_HADOOP_SETTINGS)
+        first = fs.HadoopFileSystem(name or "default", int(port or 0), extra_conf=_hadoop_settings(_FIRST_SECONDS))
+        client = fs.HadoopFileSystem(name or "default", int(port or 0), extra_conf=_hadoop_settings(_CALL_SECONDS))
     except (OSError, ValueError) as error:
         if name and not _is_host(name):
             raise StoreError(f"hdfs://{host}: no such host, nor a name service of hdfs-site.xml; correct it") from error
@@ -529,6 +531,18 @@ def _hdfs(fs: Any, host: str) -> Any:
             "JAVA_HOME, HADOOP_HOME (or ARROW_LIBHDFS_DIR, the folder of libhdfs.so) and CLASSPATH (`hadoop classpath "
             "--glob`)"
         ) from error
+    _check_answers(fs, first)
+    return client
+
+
+def _check_answers(fs: Any, client: Any) -> None:
+    """Raises OSError if a name node accepts a connection but does not answer. Another error is an answer."""
+    try:
+        client.get_file_info(fs.FileSelector("/"))
+    except OSError as error:
+        explained = _HADOOP.explained(error)
+        if _NOT_REACHED.search(str(explained)):
+            raise explained from error
 
 
 def _is_host(name: str) -> bool:
@@ -538,17 +552,24 @@ def _is_host(name: str) -> bool:
         return False
 
 
-# pyarrow shares no client of Java, which the end of one would close for all. `_asked` repeats, so Java shall not wait.
-_HADOOP_SETTINGS = {
-    "fs.hdfs.impl.disable.cache": "true",
-    "ipc.client.connect.timeout": f"{_CONNECT_SECONDS * 1000:.0f}",
-    "ipc.client.connect.max.retries": "1",
-    "ipc.client.connect.max.retries.on.timeouts": "0",
-    "ipc.client.rpc-timeout.ms": f"{_SILENT_SECONDS * 1000:.0f}",
-    "dfs.client.socket-timeout": f"{_SILENT_SECONDS * 1000:.0f}",
-    "dfs.datanode.socket.write.timeout": f"{_SILENT_SECONDS * 1000:.0f}",
-    "dfs.client.retry.window.base": "500",
-}
+def _hadoop_settings(call_seconds: float) -> dict[str, str]:
+    """Returns settings of Hadoop's client, which does not wait, because `_asked` repeats.
+
+    pyarrow shares no client of Java: the end of one would close it for all.
+
+    Args:
+        call_seconds: The time in which the name node answers a call. Opening a file takes up to seven calls.
+    """
+    return {
+        "fs.hdfs.impl.disable.cache": "true",
+        "ipc.client.connect.timeout": f"{_CONNECT_SECONDS * 1000:.0f}",
+        "ipc.client.connect.max.retries": "1",
+        "ipc.client.connect.max.retries.on.timeouts": "0",
+        "ipc.client.rpc-timeout.ms": f"{call_seconds * 1000:.0f}",
+        "dfs.client.socket-timeout": f"{_SILENT_SECONDS * 1000:.0f}",
+        "dfs.datanode.socket.write.timeout": f"{_SILENT_SECONDS * 1000:.0f}",
+        "dfs.client.retry.window.base": "500",
+    }
 
 
 class _Hadoop:

@@ -35,6 +35,7 @@ class Scoring(Result):
         drift: The distance of each column from the training log, as in `ctrpipe.drift`. None if the model has no
             statistics of its training rows.
         index: The index of the scored pandas DataFrame; None for another log.
+        mixtures: A line for each column of JSON whose rows contradict each other, as a number 2139 and a text 02139 do.
     """
 
     output: pathlib.Path
@@ -45,6 +46,7 @@ class Scoring(Result):
     scores: dict[str, dict[str, Any]]
     drift: dict[str, Any] | None
     index: "pd.Index | None" = None
+    mixtures: list[str] = dataclasses.field(default_factory=list)
 
     @in_one_line
     def to_pandas(self) -> "pd.DataFrame":
@@ -63,6 +65,7 @@ class Scoring(Result):
     def _table(self) -> Table:
         rows = [[name, getattr(self, name)] for name in ("rows", "scored", "rejected", "model_version")]
         rows += [[f"{name}: not finite", of["not_finite"]] for name, of in self.scores.items() if of["not_finite"]]
+        rows += [["mixed values", line] for line in self.mixtures]
         return Table([str(self.output), ""], [*rows, *([name, of["mean"]] for name, of in self.scores.items())])
 
     @in_one_line
@@ -129,4 +132,4 @@ def score(
         kept=[keep] if isinstance(keep, str) else list(keep),
     )
     counts = (result.rows, result.scored, result.rejected, result.model_version)
-    return Scoring(folder, *counts, result.scores, result.drift, index_of(data))
+    return Scoring(folder, *counts, result.scores, result.drift, index_of(data), result.mixtures)

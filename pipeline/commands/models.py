@@ -6,11 +6,11 @@ import pathlib
 import click
 
 from ctrpipe.common.libraries import load_tensorflow
-from ctrpipe.pipeline.commands.options import PATH
+from ctrpipe.pipeline.commands.options import CONFIG
 
 
 @click.command()
-@click.option("--config", type=PATH, default=None, help="Count parameters for the features of this configuration.")
+@click.option("--config", type=CONFIG, default=None, help="Count parameters for the features of this configuration.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def models(config: pathlib.Path | None, as_json: bool) -> None:
     """List the models with paper, parameters and options.

@@ -8,7 +8,7 @@ import click
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.lines import say
-from ctrpipe.pipeline.commands.options import MODEL, PATH, PATH_OR_URL
+from ctrpipe.pipeline.commands.options import CONFIG, MODEL, PATH_OR_URL
 
 if TYPE_CHECKING:
     from ctrpipe.serving.client import ModelClient
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--input", "file", required=True, type=PATH_OR_URL, help="A raw log in the format of the training log.")
 @click.option("--rows", type=click.IntRange(1), default=10, show_default=True, help="Number of rows to send.")
 @click.option("--model", type=MODEL, help="Folder of the served model, which describes the log's format.", default=None)
-@click.option("--config", type=PATH, help="Configuration of the run, instead of --model.", default=None)
+@click.option("--config", type=CONFIG, help="Configuration of the run, instead of --model.", default=None)
 @click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),

@@ -11,7 +11,7 @@ from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.lines import say
 from ctrpipe.common.processes import Workers
 from ctrpipe.common.store_folders import Output, written_file, written_output
-from ctrpipe.pipeline.commands.options import MODEL, PATH, PATH_OR_URL, pattern_order
+from ctrpipe.pipeline.commands.options import CONFIG, MODEL, PATH, PATH_OR_URL, pattern_order
 
 if TYPE_CHECKING:
     from ctrpipe.transforms.kddcup2012 import Prepared
@@ -290,7 +290,7 @@ def join(
 @prepare.command()
 @click.argument("log", nargs=-1, required=True, callback=pattern_order)
 @click.argument("output", type=PATH_OR_URL)
-@click.option("--config", type=PATH, help="Configuration with `events`. Replaces the options up to --draw.")
+@click.option("--config", type=CONFIG, help="Configuration with `events`. Replaces the options up to --draw.")
 @click.option("--user", default="user", show_default=True, help="User column.")
 @click.option("--item", default="item", show_default=True, help="Item column.")
 @click.option("--time", default="time", show_default=True, help="Time column: numbers, or ISO 8601.")

@@ -41,8 +41,9 @@ def score(
     Runs on this machine, or with --beam-arg as a Beam job. Writes Parquet files with one row per line of the log: file,
     line (from 1), the columns of --keep as texts, ctr, one column per further task, and model_version. Malformed lines
     have no ctr, and are listed in OUTPUT/_dead_letter. A row whose score is not a finite number has no ctr either,
-    and the exit code is 1. OUTPUT/_summary.json has the counts, the throughput, a histogram of the scores, and the
-    distance of each column from the training log. Repeat the command to continue an interrupted scoring.
+    and the exit code is 1. The exit code is also 1 if rows of JSON contradict each other, with a line that names them.
+    OUTPUT/_summary.json has the counts, the throughput, a histogram of the scores, and the distance of each column from
+    the training log. Repeat the command to continue an interrupted scoring.
     """
     if beam_args:
         require("pipeline", "--beam-arg")
@@ -52,7 +53,7 @@ def score(
 
     result = score_log(model, inputs, output, workers, beam_args, _names(kept))
     _print_result(result)
-    if any(scores["not_finite"] for scores in result.scores.values()):
+    if result.mixtures or any(scores["not_finite"] for scores in result.scores.values()):
         sys.exit(BLOCKED)
 
 
@@ -70,7 +71,7 @@ def _print_result(result: "ScoreResult") -> None:
         elif scores["mean"] is not None:
             shares = ", ".join(f"{share:.0%} below {quantile(scores, share):.3f}" for share in SHOWN_SHARES)
             say(f"{column}: mean {scores['mean']:.4f}, {shares}")
-    for line in not_finite(result):
+    for line in [*not_finite(result), *result.mixtures]:
         say(line, err=True)
     if result.drift is None and missing("pipeline"):
         say(f"Drift: not measured, because this needs {missing('pipeline')}; {install('pipeline')}")

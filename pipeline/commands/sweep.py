@@ -8,7 +8,7 @@ from ctrpipe.common.command_lines import command_name, next_steps
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.lines import say
 from ctrpipe.common.store_folders import written_output
-from ctrpipe.pipeline.commands.options import CONFIG, PATH, PATH_OR_URL
+from ctrpipe.pipeline.commands.options import CONFIG, PATH_OR_URL
 
 
 @click.command()
@@ -24,7 +24,7 @@ from ctrpipe.pipeline.commands.options import CONFIG, PATH, PATH_OR_URL
 @click.option("--latency", is_flag=True, help="Also measure prediction latency: median of 20 batches of 1024 rows.")
 @click.option("--costs", is_flag=True, help="Also measure ms per row of training and prediction, 20 repeats.")
 @click.option("--keep-models", is_flag=True, help="Keep every trained model in results/<key>/, for ctrpipe.load.")
-@click.option("--config", "other", type=PATH, default=None, help="Replaces the run configuration of a sweep file.")
+@click.option("--config", "other", type=CONFIG, default=None, help="Replaces the run configuration of a sweep file.")
 def sweep(
     config: pathlib.Path,
     data: tuple[str, ...],

@@ -16,6 +16,7 @@ from ctrpipe.common.files import temporary_folder
 from ctrpipe.serving.rows import Scorer
 from ctrpipe.serving.scoring.folder import SAMPLE, ScoredPart, score_columns
 from ctrpipe.transforms.log.batches import LogBatch
+from ctrpipe.transforms.log.column_types import Mixture
 from ctrpipe.transforms.log.payload import PayloadWriter, payload_schema
 from ctrpipe.transforms.log.readers import LogReader
 
@@ -33,11 +34,13 @@ class ScoreCounts:
         tasks: By task, the `sum` of the finite scores, the number of `not_finite` scores, the `first_not_finite` as
             `file:line` or None, and a `histogram` of BINS bins of equal width from 0 to 1; None of a task that predicts
             a number.
+        mixture: What some rows of JSON have and others must not have.
     """
 
     scored: int
     rejected: int
     tasks: dict[str, dict[str, Any]]
+    mixture: Mixture = dataclasses.field(default_factory=Mixture)
 
     @property
     def rows(self) -> int:
@@ -51,6 +54,7 @@ class ScoreCounts:
     def add(self, other: "ScoreCounts") -> None:
         self.scored += other.scored
         self.rejected += other.rejected
+        self.mixture.add(other.mixture)
         for task, total in self.tasks.items():
             more = other.tasks[task]
             total["sum"] += more["sum"]
@@ -138,12 +142,13 @@ def _write(
     counts = ScoreCounts.none(scorer.tasks, numbers)
     features = payload_schema(scorer.spec)
     features = pa.schema([features.field(name) for name in scorer.spec.feature_columns])
+    reader = LogReader(scorer.spec, labels=False, kept=kept)
     with (
         # Without Arrow's schema, readers see plain strings instead of dictionaries.
         pa.parquet.ParquetWriter(fresh / "part.parquet", schema, store_schema=False) as writer,
         PayloadWriter(fresh, "sample", features) as sample,
     ):
-        for batches in _read_ahead(_blocks(LogReader(scorer.spec, labels=False, kept=kept).read_range(part.range))):
+        for batches in _read_ahead(_blocks(reader.read_range(part.range))):
             check()
             rows = pa.Table.from_batches([batch.rows for batch in batches])
             scores = scorer(rows, check)
@@ -158,6 +163,7 @@ def _write(
                 _draw(rows, sample_rate, random, sample)
             counts.add(_count(scores, batches, len(rejects), numbers))
             progress(f"{part.range.path}: {part.range.line - 1 + counts.rows:,} lines scored")
+    counts.mixture.add(reader.mixture())
     (fresh / "part.json").write_text(json.dumps(dataclasses.asdict(counts)))
 
 

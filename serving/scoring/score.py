@@ -20,6 +20,7 @@ from ctrpipe.serving.layout import find_version
 from ctrpipe.serving.rows import Scorer
 from ctrpipe.serving.scoring.folder import ScoredPart, ScoringFolder, ScoringPlan, check_kept, score_columns
 from ctrpipe.serving.scoring.part import BINS, ScoreCounts, score_part
+from ctrpipe.transforms.log.column_types import Mixture
 from ctrpipe.transforms.log.files import check_still, find_files
 from ctrpipe.transforms.log.held_objects import held_objects
 from ctrpipe.transforms.log.lines import CHUNK_BYTES
@@ -49,6 +50,8 @@ class ScoreResult:
         scores: By column, the `mean`, the number of `not_finite` scores, the `first_not_finite` as `file:line` or None,
             and a `histogram` of bins of equal width from 0 to 1.
         drift: The result of `compare`; None if it was not called.
+        mixtures: A line for each column of JSON whose rows contradict each other, so that some scores are of other
+            categories or of missing values.
     """
 
     rows: int
@@ -63,6 +66,7 @@ class ScoreResult:
     rows_per_s: float
     scores: dict[str, dict[str, Any]]
     drift: dict[str, Any] | None
+    mixtures: list[str] = dataclasses.field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         return {**dataclasses.asdict(self), "output": str(self.output)}
@@ -140,6 +144,7 @@ def score(
             rows_per_s=rows_now / seconds if todo else 0.0,
             scores={column: _scores(counts, task) for task, column in score_columns(list(counts.tasks)).items()},
             drift=compare(version, folder.samples(), counts.scored, counts.rejected) if sample_rows else None,
+            mixtures=[str(error) for error in counts.mixture.found()],
         )
         folder.finish(planned, result.to_dict())
     return result
@@ -271,7 +276,8 @@ def _read_counts(folder: ScoringFolder, part: ScoredPart) -> ScoreCounts:
 
     Raises RuntimeError if its file has another number of rows.
     """
-    counts = ScoreCounts(**json.loads((folder.unfinished / f"{part.name}.json").read_text()))
+    found = json.loads((folder.unfinished / f"{part.name}.json").read_text())
+    counts = ScoreCounts(**found | {"mixture": Mixture(**found.get("mixture", {}))})
     written = pa.parquet.read_metadata(folder.scores(part)).num_rows
     if written != counts.rows:
         raise RuntimeError(f"{folder.scores(part)}: {counts.rows} lines read, but {written} rows written")

@@ -151,6 +151,25 @@ for away, says in (("127.0.0.1:1", "the store does not answer (ConnectException:
     assert "java" not in done.stderr
 
 
+def test_a_name_node_that_takes_a_connection_and_never_answers_is_one_line_in_time(place):
+    _, client = place
+    done = client("""
+import socket
+silent = socket.create_server(("127.0.0.1", 0))
+address = f"127.0.0.1:{silent.getsockname()[1]}"
+for work in (stores.read_bytes, stores.is_file, lambda u: stores.write_bytes(u, b"1")):
+    began = time.monotonic()
+    try:
+        print(work(f"hdfs://{address}/x"))
+    except stores.StoreError as error:
+        assert "the store does not answer (SocketTimeoutException" in str(error) and "\\n" not in str(error), error
+    else:
+        raise AssertionError
+    assert time.monotonic() - began < 40
+""")
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_killed_push_leaves_nothing_that_counts_and_the_next_one_completes_it(place, server, tmp_path):
     url, client = place
     for number in range(40):

@@ -5,6 +5,9 @@ import shutil
 import subprocess
 import time
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 import yaml
 
@@ -65,6 +68,40 @@ def test_a_check_names_the_configuration_of_a_store_in_what_comes_next(s3, tmp_p
     stores.write_bytes(url, yaml.safe_dump({**SHORT_CONFIG, "data": data, "features": features}).encode())
     code, said = call("check", url)
     assert code == 0 and url in said and str(tmp_path) not in said, said
+
+
+OTHERS = [
+    ["models"],
+    ["prepare", "history", "log.csv", "out"],
+    ["predict", "--input", "log.csv"],
+    ["sweep", "sweep.yaml"],
+]
+
+
+@pytest.mark.parametrize("command", OTHERS, ids=lambda command: command[0])
+def test_an_option_for_a_configuration_takes_one_of_a_store(s3, tmp_path, monkeypatch, command):
+    monkeypatch.setenv(CACHE, str(tmp_path))
+    url = f"{s3.url}/none.yaml"
+    one_line(*call(*command, "--config", url), f"{url}: no such file; check the path")
+
+
+def test_scorings_are_compared_by_a_configuration_of_a_store(s3, tmp_path, monkeypatch):
+    monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
+    (tmp_path / "log.csv").write_text("y,c\n" + "".join(f"{row % 2},v{row % 7}\n" for row in range(200)))
+    for name, better in (("first", 0.0), ("second", 0.3)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "_summary.json").write_text("{}")
+        scores = np.linspace(0.3, 0.5, 200) + better * (np.arange(200) % 2)
+        rows = {"file": [str(tmp_path / "log.csv")] * 200, "line": np.arange(200) + 2, "ctr": scores.astype(np.float32)}
+        pa.parquet.write_table(pa.table(rows), tmp_path / name / "part-00000.parquet")
+    config, url = tmp_path / "log.yaml", f"{s3.url}/log.yaml"
+    data = {"format": "csv", "header": True, "labels": {"ctr": "y"}}
+    features = [{"kind": "categorical", "columns": ["c"]}]
+    config.write_text(yaml.safe_dump({"name": "log", "data": data, "features": features, "model": {"name": "lr"}}))
+    stores.write_file(url, config)
+    sides = ("compare", tmp_path / "first", tmp_path / "second", "--config")
+    by_url = call(*sides, url)
+    assert by_url[0] == 0 and by_url == call(*sides, config)
 
 
 def test_a_report_of_what_is_no_run_is_one_line(s3, tmp_path, monkeypatch):

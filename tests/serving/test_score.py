@@ -589,6 +589,28 @@ def test_scores_that_are_not_finite_are_null_counted_and_exit_1(models, tmp_path
         read_scoring(tmp_path / "out", config)
 
 
+@pytest.mark.parametrize("small", [True, False], ids=["parts", "one part"])
+def test_rows_of_json_that_contradict_each_other_are_scored_and_named(tmp_path, request, small):
+    if small:
+        request.getfixturevalue("small_pieces")
+    save(tmp_path / "model" / "3", spec(format="jsonl", columns=[]))
+    lines = tmp_path / "1.jsonl"
+    lines.write_text("".join(f'{{"n": {row}, "c": "{row + 10}"}}\n' for row in range(60)) + '{"n": 1, "c": "02139"}\n')
+    array = tmp_path / "2.json"
+    array.write_text('[{"n": 2,\n  "c": "x"},\n {"n": 3, "c": 2139}]')
+    command = ["score", "--model", str(tmp_path / "model"), "--output", str(tmp_path / "out"), "--input", str(lines)]
+    assert CliRunner().invoke(main, [*command[:-3], str(tmp_path / "apart"), *command[-2:]]).exit_code == 0
+    told = f"{array}: line 3: column c is a number, and the text '02139' in {lines}, line 61: equal values would be "
+    for _ in range(2):  # the second time from the finished folder
+        called = CliRunner().invoke(main, [*command, "--input", str(array)])
+        assert called.exit_code == 1 and [line for line in called.stderr.splitlines() if line.startswith(told)]
+    rows = read(tmp_path / "out")
+    assert len(rows) == 63 and len(list((tmp_path / "out").glob("part-*"))) > 1 + small
+    assert [row["ctr"] for row in rows[-3:]] == pytest.approx(
+        [probability(1, "02139"), probability(2, "x"), probability(3, "2139")], abs=1e-6
+    )
+
+
 def test_a_full_disk_is_said_with_what_to_do(tmp_path, monkeypatch):
     def full(*arguments):
         raise OSError(errno.ENOSPC, "No space left on device")

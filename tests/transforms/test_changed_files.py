@@ -186,3 +186,11 @@ def test_files_of_the_same_bytes_are_named(tmp_path):
     told = f"{c} has the same bytes as {a}: its rows count twice, and may be training and test rows at once"
     assert same_contents([describe_file(path) for path in (a, b, c)]) == [told]
     assert same_contents([describe_file(path) for path in (a, a, b)]) == []  # named twice is meant
+
+
+def test_many_files_of_the_same_bytes_are_some_lines_and_a_number():
+    data = [{"path": f"{number}.csv", "sha256": "a"} for number in range(5_000)]
+    lines = same_contents(data)
+    assert len(lines) == 11 and lines[9].startswith("10.csv has the same bytes as 0.csv: ")
+    assert lines[10] == "4,989 further files have the same bytes as an earlier one, and count twice too"
+    assert len(same_contents(data[:12])) == 11 and "11.csv" in same_contents(data[:12])[10]

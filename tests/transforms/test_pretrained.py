@@ -97,6 +97,26 @@ def test_a_table_with_a_mistake_is_refused_in_one_line(tmp_path, keys, vectors, 
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
+DAMAGED = [("t.npz", "cut"), ("t.npz", "changed"), ("packed.npz", "changed"), ("t.parquet", "cut")]
+
+
+@pytest.mark.parametrize(("name", "damage"), DAMAGED)
+def test_a_damaged_table_is_refused_in_one_line(tmp_path, name, damage):
+    keys, vectors = [f"i{row}" for row in range(900)], np.random.default_rng(1).normal(size=(900, 3))
+    if name == "t.parquet":
+        write(tmp_path / name, keys, list(vectors))
+    else:
+        save = np.savez if name == "t.npz" else np.savez_compressed
+        save(tmp_path / name, key=np.array(keys), vector=vectors)
+    contents = bytearray((tmp_path / name).read_bytes())
+    if damage == "changed":
+        contents[len(contents) // 2 : len(contents) // 2 + 40] = bytes(40)
+    (tmp_path / name).write_bytes(contents if damage == "changed" else contents[: len(contents) // 2])
+    with pytest.raises(InputError, match=rf"^{tmp_path / name}: .*\((?!None).+\); (write|check)") as error:
+        table(spec(tmp_path / name))
+    assert "\n" not in str(error.value)
+
+
 def test_files_that_are_no_table_are_refused(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         table(spec(tmp_path / "absent.parquet"))

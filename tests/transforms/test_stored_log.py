@@ -3,6 +3,7 @@
 import gzip
 import json
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.orc
@@ -20,6 +21,8 @@ from ctrpipe.transforms.log import files
 from ctrpipe.transforms.log.described_files import describe_file
 from ctrpipe.transforms.log.files import find_files, size_of
 from ctrpipe.transforms.log.ingest import ingest
+from ctrpipe.transforms.log.kinds.pretrained import Pretrained
+from ctrpipe.transforms.log.pretrained_table import read_table, table_fingerprint
 from ctrpipe.transforms.log.readers import LogReader, plan
 from ctrpipe.transforms.log.sample import LogSample, read_sample
 from ctrpipe.transforms.log.split import SPLITS
@@ -78,6 +81,29 @@ def test_the_store_and_the_disk_give_the_same_bytes(store, logs, tmp_path, name)
     assert describe_file(url)["sha256"] == describe_file(str(logs / name))["sha256"]
     sample = read_sample(url)
     assert sample.columns == read_sample(str(logs / name)).columns | {"day": ["1"] * sample.rows}
+
+
+@pytest.mark.parametrize("name", ["vectors.parquet", "vectors.npz"])
+def test_pretrained_vectors_of_a_store_are_those_of_the_disk(s3, tmp_path, name):
+    def table_of(path):
+        described = Pretrained(path=str(path), length=2)
+        return read_table(described, True), table_fingerprint(described.path)
+
+    url, path = f"{s3.url}/{name}", tmp_path / name
+    with pytest.raises(InputError, match=f"^{url}: the table of pretrained vectors cannot be read .No such file"):
+        table_of(url)
+    for scale in (1.0, 3.0):  # the second time the object has changed
+        vectors = scale * np.arange(2_000, dtype=np.float32).reshape(1_000, 2)
+        keys = [f"i{row}" for row in range(1_000)]
+        if name == "vectors.npz":
+            np.savez(path, key=np.array(keys), vector=vectors)
+        else:
+            pa.parquet.write_table(pa.table({"key": keys, "vector": list(vectors)}), path)
+        stores.write_file(url, path)
+        (found, fingerprint), (expected, of_disk) = table_of(url), table_of(path)
+        assert fingerprint == of_disk and found.keys == expected.keys and found.keys.to_pylist()[7] == b"i7"
+        np.testing.assert_array_equal(found.vectors, vectors)
+        np.testing.assert_array_equal(expected.vectors, vectors)
 
 
 def test_a_log_is_read_through_faults(store, logs, tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ value have the same text, 123. Two types of timestamps do not; neither do the te
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -181,10 +181,15 @@ class Mixture:
 
     def check(self) -> None:
         """Raises InputError if a column has both: equal values would be two categories, or values be missing."""
+        for error in self.found():
+            raise error
+
+    def found(self) -> Iterator[InputError]:
+        """Yields an error for each column that has both."""
         for name in sorted(self.fields.keys() & self.no_objects.keys()):
             (path, line), (other, other_line, text) = self.fields[name], self.no_objects[name]
             where = f"line {line}" if path == other else f"{path}, line {line}"
-            raise InputError(
+            yield InputError(
                 f"{other}: line {other_line}: {text}, and an object in {where}: {name} would be missing here; write an "
                 "object or null in every row"
             )
@@ -192,7 +197,7 @@ class Mixture:
             for name in sorted(values.keys() & texts.keys()):
                 (path, line), (of_text, text_line, text) = values[name], texts[name]
                 where = f"line {text_line}" if of_text == path else f"{of_text}, line {text_line}"
-                raise InputError(
+                yield InputError(
                     f"{path}: line {line}: column {name} is {kind}, and the text '{text}' in {where}: equal values "
                     "would be different categories; write all as texts, or none"
                 )

@@ -11,6 +11,8 @@ from ctrpipe.common.printable import excerpt
 from ctrpipe.common.stores import absolute, in_parallel
 from ctrpipe.transforms.log.files import FileState, input_errors, open_stored, state_of, unchanged
 
+_MOST_LINES = 10  # about files of the same bytes
+
 
 def fingerprint_files(data: list[dict[str, Any]]) -> str:
     """Returns a hash of the files' contents in order, given the results of `describe_file`."""
@@ -52,11 +54,19 @@ def describe_files(paths: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def same_contents(data: list[dict[str, Any]]) -> list[str]:
-    """Returns a line for each file that has the same bytes as an earlier one, given the results of `describe_file`."""
+    """Returns a line for each of the first files that have the same bytes as an earlier one, and a line for the others.
+
+    Args:
+        data: The results of `describe_file`.
+    """
     first: dict[str, str] = {}
     lines = []
     for file in data:
         if (before := first.setdefault(file["sha256"], file["path"])) != file["path"]:
             shown = f"{excerpt(file['path'])} has the same bytes as {excerpt(before)}"
             lines.append(f"{shown}: its rows count twice, and may be training and test rows at once")
-    return lines
+    others = len(lines) - _MOST_LINES
+    if others <= 1:
+        return lines
+    further = f"{others:,} further files have the same bytes as an earlier one, and count twice too"
+    return [*lines[:_MOST_LINES], further]

@@ -3,8 +3,9 @@
 import dataclasses
 import functools
 import hashlib
-import os
-import pathlib
+import zipfile
+import zlib
+from typing import IO
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ import pyarrow.parquet
 
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.near import did_you_mean
+from ctrpipe.transforms.log.files import FileState, open_stored, state_of
 from ctrpipe.transforms.log.first_bytes import PARQUET_MARK
 from ctrpipe.transforms.log.kinds.categorical import Categorical
 from ctrpipe.transforms.log.kinds.pretrained import Pretrained
@@ -53,8 +55,8 @@ def table_fingerprint(path: str) -> str:
         InputError: the file cannot be read.
     """
     try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+        with open_stored(path) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:16]  # type: ignore[arg-type]
     except OSError as error:
         raise _unreadable(path, error) from error
 
@@ -71,20 +73,21 @@ def read_table(table: Pretrained, whole: bool) -> VectorTable:
             vector of another length or with an element that is not finite.
     """
     try:
-        state = os.stat(table.path)
+        state = state_of(table.path)
     except OSError as error:
         raise _unreadable(table.path, error) from error
-    return _read(table.model_dump_json(), whole, state.st_mtime_ns, state.st_size)
+    return _read(table.model_dump_json(), whole, state)
 
 
 @functools.lru_cache(maxsize=4)
-def _read(description: str, whole: bool, modified: int, size: int) -> VectorTable:
+def _read(description: str, whole: bool, state: FileState) -> VectorTable:
     table = Pretrained.model_validate_json(description)
-    path = pathlib.Path(table.path)
+    path = table.path
     try:
-        with path.open("rb") as file:
+        with open_stored(path) as file:
             read = _of_parquet if file.read(len(PARQUET_MARK)) == PARQUET_MARK else _of_npz
-        keys, lists = read(table)
+            file.seek(0)
+            keys, lists = read(table, file)
     except OSError as error:
         raise _unreadable(table.path, error) from error
     if not len(keys):
@@ -94,7 +97,7 @@ def _read(description: str, whole: bool, modified: int, size: int) -> VectorTabl
             f"{path}: {len(keys):,} vectors of {table.length} numbers take more than {MOST_BYTES >> 20} MiB; keep "
             "those of the log's values, or fewer numbers"
         )
-    texts = as_binary(plain(keys), table.key, str(path))
+    texts = as_binary(plain(keys), table.key, path)
     texts = whole_numbers(texts) if whole else texts
     if texts.null_count:
         row = 1 + int(np.flatnonzero(texts.is_null().to_numpy(zero_copy_only=False))[0])
@@ -127,11 +130,11 @@ def _check_keys(keys: pa.Array, table: Pretrained) -> None:
         raise InputError(f"{table.path}: the key '{key}' has several vectors; keep one of them")
 
 
-def _of_parquet(table: Pretrained) -> tuple[pa.Array, pa.Array]:
+def _of_parquet(table: Pretrained, file: IO[bytes]) -> tuple[pa.Array, pa.Array]:
     try:
-        names = pa.parquet.read_schema(table.path).names
-        _check_names(table, names)
-        rows = pa.parquet.read_table(table.path, columns=[table.key, table.vector])
+        read = pa.parquet.ParquetFile(file)
+        _check_names(table, read.schema_arrow.names)
+        rows = read.read(columns=[table.key, table.vector])
     except pa.ArrowException as error:
         raise InputError(f"{table.path}: no readable Parquet file ({one_line(error, 200)}); write it again") from error
     keys, vectors = (rows[name].combine_chunks() for name in (table.key, table.vector))
@@ -142,15 +145,15 @@ def _of_parquet(table: Pretrained) -> tuple[pa.Array, pa.Array]:
     return keys, vectors
 
 
-def _of_npz(table: Pretrained) -> tuple[pa.Array, pa.Array]:
+def _of_npz(table: Pretrained, file: IO[bytes]) -> tuple[pa.Array, pa.Array]:
     try:
-        arrays = np.load(table.path, allow_pickle=False)
+        arrays = np.load(file, allow_pickle=False)
         if not isinstance(arrays, np.lib.npyio.NpzFile):
             raise ValueError("a single array")
         with arrays:
             _check_names(table, arrays.files)
             keys, vectors = arrays[table.key], arrays[table.vector]
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         reason = one_line(error, 100)
         raise InputError(f"{table.path}: neither Parquet nor an .npz file ({reason}); write one of the two") from error
     if keys.ndim != 1 or vectors.ndim != 2 or len(keys) != len(vectors) or vectors.dtype.kind not in "fiu":
@@ -177,4 +180,5 @@ def _check_names(table: Pretrained, names: list[str]) -> None:
 
 
 def _unreadable(path: str, error: OSError) -> InputError:
-    return InputError(f"{path}: the table of pretrained vectors cannot be read ({error.strerror}); check its path")
+    reason = error.strerror or one_line(error, 200)
+    return InputError(f"{path}: the table of pretrained vectors cannot be read ({reason}); check its path")

@@ -35,8 +35,8 @@ class Pretrained(Section):
     """
 
     path: str = pydantic.Field(min_length=1, examples=["vectors.parquet", "vectors.npz"])
-    """The file: Parquet with a column of keys and one of lists, or an .npz file of NumPy with an array of keys [rows]
-    and one of vectors [rows, length]. Keys must be unique.
+    """The file or its URL in a store: Parquet with a column of keys and one of lists, or an .npz file of NumPy with an
+    array of keys [rows] and one of vectors [rows, length]. Keys must be unique.
     """
     length: int = pydantic.Field(ge=1, le=1 << 14, examples=[64])
     """Number of elements of each vector."""
