@@ -14,6 +14,8 @@ import textwrap
 
 import pytest
 
+from tests.warm_python import VARIABLE
+
 ROOT = pathlib.Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "how-to" / "add-a-model.md"
 STEP = re.compile(
@@ -77,7 +79,9 @@ def test_the_steps_of_the_page_add_a_model(tmp_path):
     root = copy_of_the_repository(tmp_path / "copy")
     for step in steps():
         apply(step, root)
-    own = os.environ | {"PYTHONPATH": str(root)}
+    # The processes of this run that wait to be forked have not the new model.
+    kept = {key: value for key, value in os.environ.items() if not key.startswith((VARIABLE, "PYTEST_XDIST"))}
+    own = kept | {"PYTHONPATH": str(root)}
 
     def run(*words: str) -> None:
         done = subprocess.run([sys.executable, *words], cwd=root, env=own, capture_output=True, text=True)

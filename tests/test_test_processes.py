@@ -2,14 +2,16 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
+import types
 
 import pytest
 
 from tests.conftest import places_of
-from tests.worker_memory import FILE_MB, LEAST_MB, bound_mb, worth_starting
+from tests.worker_memory import FILE_MB, GROWTH_MB, LARGE_FILE_MB, LEAST_MB, bound_mb, replaced_above_mb, worth_starting
 
 ROOT = pathlib.Path(__file__).parents[1]
 PLUGINS = "pytest_plugins = ['tests.temporary_folder', 'tests.worker_memory']\n"
@@ -38,6 +40,16 @@ def test_leaves_garbage():
     holder.itself, holder.memory = holder, b"x" * 2**29
 def test_comes_after_it():
     pass
+"""
+GARBAGE_OF_EACH = """
+import gc, pytest
+gc.disable()
+class Holder:
+    pass
+@pytest.mark.parametrize("number", range(6))
+def test_leaves_garbage(number):
+    holder = Holder()
+    holder.itself, holder.memory = holder, b"x" * 2**28
 """
 LEAVES = """
 import pathlib, subprocess, sys, tempfile
@@ -113,11 +125,19 @@ def test_what_a_killed_run_left_goes_with_the_next(tmp_path):
     assert [folder.exists() for folder in folders] == [False, True]
 
 
+@pytest.mark.parametrize(
+    ("lane", "adds"), [("not large", FILE_MB), ("slow and not large", FILE_MB), ("", LARGE_FILE_MB)]
+)
+def test_a_process_is_replaced_while_what_a_file_adds_still_fits(lane, adds):
+    config = types.SimpleNamespace(option=types.SimpleNamespace(markexpr=lane, worker_memory=5000))
+    assert replaced_above_mb(config) == 5000 - adds
+
+
 @pytest.mark.slow
 def test_a_worker_that_has_grown_ends_before_another_takes_its_place(tmp_path):
     (tmp_path / "ids").mkdir()
     files = {f"test_{name}.py": ALONE.format(folder=str(tmp_path / "ids")) for name in "abcd"}
-    said = run(tmp_path, files, "-n", "1", "--dist", "loadfile", "--worker-memory", str(FILE_MB))
+    said = run(tmp_path, files, "-n", "1", "--dist", "loadfile", "--worker-memory", str(LARGE_FILE_MB))
     processes = len(list((tmp_path / "ids").iterdir()))
     assert processes > 1 and f"{processes} test processes" in said
 
@@ -126,8 +146,16 @@ def test_a_worker_that_has_grown_ends_before_another_takes_its_place(tmp_path):
 def test_a_worker_full_of_garbage_goes_on(tmp_path):
     (tmp_path / "ids").mkdir()
     files = {f"test_{name}.py": GARBAGE.format(folder=str(tmp_path / "ids")) for name in "abc"}
-    said = run(tmp_path, files, "-n", "1", "--dist", "loadfile", "--worker-memory", str(512 + FILE_MB))
+    said = run(tmp_path, files, "-n", "1", "--dist", "loadfile", "--worker-memory", str(512 + LARGE_FILE_MB))
     assert len(list((tmp_path / "ids").iterdir())) == 1 and "1 test processes" in said
+
+
+@pytest.mark.slow
+def test_the_garbage_of_a_files_tests_does_not_add_up(tmp_path):
+    files = {"test_garbage.py": GARBAGE_OF_EACH}
+    said = run(tmp_path, files, "-n", "1", "--dist", "loadfile", "--worker-memory", "8000")
+    (peak,) = re.findall(r"1 test processes, of at most ([\d,]+) MB", said)
+    assert int(peak.replace(",", "")) < 3 * 256 + GROWTH_MB
 
 
 @pytest.mark.slow
@@ -135,7 +163,7 @@ def test_a_run_whose_further_processes_do_not_start_has_failed(tmp_path):
     text = f"{PLUGINS}import os, pytest\n"
     text += "if os.environ.get('PYTEST_XDIST_WORKER') not in (None, 'gw0'):\n    raise pytest.UsageError('no')\n"
     files = {f"test_{name}.py": "def test_passes(): pass\n" for name in "abcd"}
-    small = ("--worker-memory", str(FILE_MB))
+    small = ("--worker-memory", str(LARGE_FILE_MB))
     said = run(tmp_path, {**files, "conftest.py": text}, "-n", "1", "--dist", "loadfile", *small, code=1)
     assert "2 passed" in said and "FAILED: 2 files were not run" in said
 

@@ -436,7 +436,7 @@ def two_tasks() -> FeatureMap:
         ("transformer", {"prune": False}),
         ("transformer_pe", {}),
         ("hetero_att", {}),
-        pytest.param("hetero_att", {"prune": False}, marks=pytest.mark.large),  # as the transformer
+        pytest.param("hetero_att", {"prune": False, "layers": 3}, marks=pytest.mark.large),  # as the transformer
         ("hiformer", {}),
         ("hiformer", {"qk_rank": None, "v_rank": None}),
         pytest.param("hiformer", {"qk_rank": None, "prune": False}, marks=pytest.mark.large),

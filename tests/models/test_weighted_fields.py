@@ -22,7 +22,7 @@ def data_of(name: str) -> FeatureMap:
     data = map_of(name)
     fields = [field for field in data.fields if field.kind != "multivalent"]
     offset = data.total_ids - sum(field.size for field in data.fields if field.kind == "multivalent")
-    fields += [Field("tags", "multivalent", 6, offset, 3, weighted=True)]
+    fields += [Field("m", "multivalent", 6, offset, 3, weighted=True)]
     fields += [
         Field("one", "multivalent", 4, offset + 6, 1, role="item" if name in WITH_ITEMS else "feature", weighted=True)
     ]
@@ -69,7 +69,7 @@ def test_candidates_have_weights_of_their_own(name):
         data = dataclasses.replace(data, fields=tuple(fields))
     model = filled(name, data, inputs)
     items = {field.name for field in data.item_fields}
-    assert "one" in items and "tags" not in items
+    assert "one" in items and "m" not in items
     of_item = np.array([field.name in items for field in data.fields for _ in range(field.slots)])
     context = {"ids": inputs["ids"][:1, ~of_item], SLOT_WEIGHTS: inputs[SLOT_WEIGHTS][:1, :3]}
     context["dense"] = inputs["dense"][:1]
@@ -96,5 +96,5 @@ def test_what_is_no_weighted_field_is_refused():
     with pytest.raises(ValueError, match="weighted needs kind='multivalent'"):
         Field("a", "categorical", 5, 1, weighted=True)
     data = dataclasses.replace(data_of("bert4ctr"), numbers=())
-    with pytest.raises(ValueError, match=r"Weights of values cannot be written.*\['tags', 'one'\]"):
+    with pytest.raises(ValueError, match=r"Weights of values cannot be written.*\['m', 'one'\]"):
         create("numbert", data, **SMALL["numbert"])

@@ -10,7 +10,7 @@ import pytest
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.pipeline.training.learner import with_labels
 from ctrpipe.pipeline.training.network import build_network
-from tests.models.test_starspace import IDS, LABELS, PAIRS, WEIGHTS, loss_by_loops
+from tests.models.starspace_pairs import IDS, LABELS, PAIRS, WEIGHTS, loss_by_loops
 from tests.pipeline.gradient_steps import SHOWS_GRADIENTS
 from tests.warm_python import python
 

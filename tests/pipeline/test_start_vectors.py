@@ -1,4 +1,4 @@
-"""Embeddings that start from pretrained vectors: the first step, a parent's values, and models without embeddings."""
+"""Embeddings that start from pretrained vectors: the first step, a parent's values, and a baseline without any."""
 
 import dataclasses
 import os
@@ -11,8 +11,7 @@ import pytest
 from ctrpipe.common.arrays import write_arrays
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.registry import create
-from ctrpipe.pipeline.config import Model, RunConfig, Training
-from ctrpipe.pipeline.training.buildable import impossible_models
+from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.pipeline.training.initial_weights import initialise
 from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.warm_start import Start
@@ -24,7 +23,6 @@ from tests.warm_python import python
 MAP = FeatureMap.from_sizes([("user", "categorical", 2), ("item", "categorical", 4)])  # user 1 to 4, item 5 to 10
 VECTORS = np.array([[1, -2, 0.5], [3, 0.25, -1]], np.float32)
 IDS = [7, 9]
-USER = {"kind": "categorical", "columns": ["user"]}
 
 
 def job(folder: pathlib.Path, dim: int, name: str = "fm", **changes) -> TrainingJob:
@@ -112,54 +110,12 @@ def test_a_value_that_the_parent_knows_keeps_its_row_and_a_new_one_its_vector(tm
     np.testing.assert_array_equal(table[9], VECTORS[1])
 
 
-def test_a_baseline_without_embeddings_stays_as_it_is_and_a_model_without_them_is_refused(tmp_path):
+def test_a_baseline_without_embeddings_stays_as_it_is(tmp_path):
     asked = job(tmp_path, 3, "lr")
     np.testing.assert_array_equal(begun(asked, tmp_path).weights()[0], asked.learner().weights()[0])
-    pretrained = {"path": "t.npz", "length": 3, "freeze": False}
-    described = {
-        "name": "small",
-        "data": {"header": True, "labels": {"ctr": "click"}},
-        "features": [{"kind": "categorical", "columns": ["item"], "pretrained": pretrained}, USER],
-    }
-    of_fm, of_ffm = (
-        RunConfig.model_validate({**described, "model": {"name": name}, "evaluation": {"baseline": {"name": "lr"}}})
-        for name in ("fm", "ffm")
-    )
-    assert impossible_models(of_fm) == []
-    (line,) = impossible_models(of_ffm)
-    assert line.startswith("model: ffm has no embedding of single values that the vectors of item could start; set")
 
 
 def test_the_rows_of_a_history_start_from_the_vectors_in_both_tables_of_fism(tmp_path):
     fields = [("item", "categorical", 4), ("items", "sequence", 4, 3, "feature", "mean", "item")]
     model = create("fism", FeatureMap.from_sizes(fields), embedding_dim=3)
     assert [table.name for table in model.value_tables()] == ["embedding", "history_embedding"]
-
-
-@pytest.mark.parametrize(
-    ("model", "needs"),
-    [
-        ({"name": "hstu"}, "HSTU needs a sequence with shared_with"),
-        ({"name": "pepnet"}, "pepnet needs `domains`"),
-        ({"name": "mmoe"}, "mmoe needs several labels"),
-        ({"name": "fcn", "embedding_dim": 6, "heads": 2}, "`embedding_dim` should be divisible by 2 heads = 4"),
-    ],
-)
-def test_a_model_that_the_columns_do_not_allow_is_said_before_the_log_is_transformed(model, needs):
-    data = {"header": True, "labels": {"ctr": "click"}}
-    described = {"name": "small", "data": data, "features": [USER], "model": model}
-    (line,) = impossible_models(RunConfig.model_validate({**described, "evaluation": {"baseline": None}}))
-    assert line.startswith(f"model: {needs}")
-
-
-def test_a_batch_of_one_is_said_where_the_rows_are_counted():
-    data = {"header": True, "labels": {"ctr": "click"}}
-    described = {"name": "small", "data": data, "features": [USER], "model": {"name": "mlp", "normalization": "batch"}}
-    described |= {"evaluation": {"baseline": None}, "training": {"batch_size": 2, "refit": True}}
-    config = RunConfig.model_validate(described)
-    assert impossible_models(config, {"train": 80, "validation": 10, "test": 10}) == []
-    (line,) = impossible_models(config, {"train": 81, "validation": 11, "test": 8})
-    assert line.startswith("model: training.batch_size: 2 leaves a batch of one of the 81 rows")
-    (line,) = impossible_models(config, {"train": 80, "validation": 11, "test": 9})
-    assert "of the 91 rows" in line  # of the refit
-    assert impossible_models(config) == []

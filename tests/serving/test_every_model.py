@@ -2,6 +2,7 @@
 
 import base64
 import json
+from typing import Any
 
 import httpx
 import keras
@@ -61,6 +62,7 @@ FIRST = {"ctr": TWO_TASKS.data.labels["ctr"]}
 ONE_TASK = TWO_TASKS.model_copy(update={"data": TWO_TASKS.data.model_copy(update={"labels": FIRST})})
 PREDICTED = {"serving_default", "serving_raw", "serving_packed", "serving_candidates", "serving_candidates_packed"}
 TASKS = ("ctr", "cvr")
+FIELDS = {"f1": "c2", "f3": "c3", "m": "tags"}  # of small_models' data -> of the log
 INIT = "__saved_model_init_op"  # TensorFlow's own, which the loader runs
 OTHERS = {"regress", "transform_features", "transform_raw", "log_spec", SIGNATURE, USER_VECTORS, ITEM_VECTORS}
 
@@ -102,6 +104,11 @@ def server(tmp_path_factory):
             yield serve
 
 
+def fields_of_log(option: Any) -> Any:
+    """The option of a model of small_models, where it lists fields with those of this log."""
+    return tuple(FIELDS.get(each, each) for each in option) if isinstance(option, tuple) else option
+
+
 def explains(name):
     return not is_boosted(name)
 
@@ -114,7 +121,7 @@ def exported(name, folder):
     spec = TWO_TASKS if name in WITH_TASKS else ONE_TASK  # some models have one task
     fields = feature_map(spec, transform)
     keras.utils.set_random_seed(1)
-    options = {key: value for key, value in SMALL[name].items() if key != "times"}  # the log has no times of its items
+    options = {key: fields_of_log(value) for key, value in SMALL[name].items() if key != "times"}  # it has no times
     model = create(name, fields, **options)
     model(empty_row(fields))
     random = np.random.default_rng(2)
