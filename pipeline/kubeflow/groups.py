@@ -121,7 +121,7 @@ def _nested(
 
     # kfp reads the names and types of inputs and outputs from the signature.
     fields = [(key(*source), _annotation(types[source])) for source in returned]
-    outputs = NamedTuple("outputs", fields) if fields else None
+    outputs: Any = NamedTuple("outputs", fields) if fields else None
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     inputs = [inspect.Parameter(key(*at), kind, annotation=_annotation(types.get(at, _PARAMETER))) for at in taken]
     nested.__signature__ = inspect.Signature(inputs, return_annotation=outputs)  # type: ignore[attr-defined]
