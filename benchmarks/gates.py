@@ -34,6 +34,7 @@ from ctrpipe.common.estimates import Estimate, auc_estimate
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.processes import Workers
 from ctrpipe.common.progress import throttled_announce
+from ctrpipe.common.significance import NORMAL_QUANTILE
 from ctrpipe.pipeline.compare.models import compare
 from ctrpipe.pipeline.config import CalibrationBounds, Gates, Monitoring
 from ctrpipe.pipeline.evaluation.gates import change_gate, slice_gates
@@ -204,7 +205,7 @@ def list_rates(repeats: int, seed: int) -> dict[str, float]:
             values = 1 / (1 + np.exp(-logits - 0.5 * random.normal(size=LIST_ROWS)))
             sides[name] = [ScoredRows("rows", {"ctr": labels}, {"ctr": values}, {"site": sites})]
         slices = [part["differences"]["second"]["auc"] for part in compare(sides)["slices"][1:]]
-        before += any(abs(one["t"]) > 1.959964 for one in slices)
+        before += any(abs(one["t"]) > NORMAL_QUANTILE for one in slices)
         after += any(one["verdict"] != "no difference shown" for one in slices)
     return {"repeats": repeats, "before": before / repeats, "after": after / repeats}
 

@@ -35,6 +35,7 @@ from benchmarks.harness.leaderboard_sets import (
     check_files,
     contenders,
     find_files,
+    find_tables,
     first_rows,
     known_sets,
     read_set,
@@ -199,12 +200,13 @@ def main(
     files: dict[Part, list[pathlib.Path]] = find_files(chosen, data, folder)
     if checks:
         check_files(chosen, files, folder / "checksums.json")
-    every = contenders(chosen, beside, files, keys)
+    tables_of = find_tables(chosen, data, folder)
+    every = contenders(chosen, beside, files, keys, tables_of)
     names = chosen_names("--models", models, every) if models else tuple(every)
     truth = truth_of(files["log"][0]) if chosen.generate else folder / "none"
     if rows and not chosen.generate:
         files = first_rows(files, rows, next(iter(every.values())).config().data.header, folder)
-        every = contenders(chosen, beside, files, keys)
+        every = contenders(chosen, beside, files, keys, tables_of)
     trainings = Trainings(chosen, folder, checks)
     picked = [every[one] if trials is None else trainings.tuned(every[one], trials) for one in names]
     report |= {"set": chosen.name, "source": chosen.source, "published_source": chosen.published_source}
@@ -213,6 +215,7 @@ def main(
         "named": pathlib.Path(name).name,
         "is_published_split": checks,
         "is_generated": chosen.generate is not None,
+        "chooses_by_test": chosen.chooses_by_test,
         "models_of_set": list(every),
     }
     rounds(trainings, picked, seeds, report, truth)

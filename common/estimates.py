@@ -44,7 +44,8 @@ class Estimate:
 def auc_estimate(labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None) -> Estimate | None:
     """Returns the area under the ROC curve with DeLong's components, in O(N log N).
 
-    Returns None with fewer than two rows of a class.
+    `metrics.auc` has the same value; the components need each row's share of it. Returns None with fewer than two rows
+    of a class.
 
     Args:
         labels: 0 or 1, or rates between, `[N]`.

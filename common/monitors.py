@@ -2,4 +2,5 @@
 
 from typing import Literal
 
-Monitor = Literal["auc", "log_loss", "gauc", "auc_minus_log_loss"]
+Monitor = Literal["auc", "log_loss", "gauc", "auc_minus_log_loss", "auc_plus_gauc"]
+BY_GROUP: tuple[Monitor, ...] = ("gauc", "auc_plus_gauc")  # need evaluation.group

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.extras import require
@@ -23,14 +24,14 @@ from ctrpipe.models.base.saved import is_saved, load_model
 from ctrpipe.pipeline.run.trained_model import find_model
 from ctrpipe.result import Result
 from ctrpipe.runs import Run, folder_of
-from ctrpipe.serving.assets import read_log_spec
+from ctrpipe.serving.assets import GoldenRows, read_log_spec
 from ctrpipe.serving.client import RestClient
 from ctrpipe.serving.client.columns import Column, Inputs, to_arrays
 from ctrpipe.serving.layout import Asset, asset_path
 from ctrpipe.table import SHOWN_ROWS, Table
 from ctrpipe.transforms.log.bracketed import from_brackets
 from ctrpipe.transforms.log.kinds.vector import Vector
-from ctrpipe.transforms.log.values import TextNumbers, as_binary, is_list, join_lists, text_numbers, to_floats
+from ctrpipe.transforms.log.values import TextNumbers, as_binary, is_list, join_lists, text_numbers, texts_of, to_floats
 from ctrpipe.transforms.log.vectors import to_vectors, vector_array
 from ctrpipe.transforms.log.weighted import is_pairs, pairs_as_lists
 from ctrpipe.transforms.log.whole_numbers import exact_limit, inexact, text_of_float
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 SIGNATURE = "serving_raw"
 TABLE = "the DataFrame"  # name of the input in error messages
 ROWS = "the rows"
+_WORDS_OF_TRUTH = ((b"True", b"False"), (b"true", b"false"), (b"TRUE", b"FALSE"))  # which pandas reads as booleans
 SHOWN_COLUMNS = 8  # per kind, in the table of a model
 
 
@@ -292,6 +294,7 @@ class Model:
                 within = self._log_spec.inner_separators.get(name)
                 values = join_lists(values, separator, name, source, faults, is_sequence, name in whole, within)
             elif is_text:
+                values = self._in_words_of_the_log(name, values) if pa.types.is_boolean(values.type) else values
                 values = as_binary(values, name, source, faults if name in whole else None)
                 if name in self._log_spec.bracketed_columns:
                     values = from_brackets(values, self._log_spec.separators[name], name, faults)
@@ -303,6 +306,30 @@ class Model:
             row = min(faults)
             raise InputError(f"{source}, row {row}: {faults[row]}")
         return columns
+
+    def _in_words_of_the_log(self, name: str, values: pa.Array) -> pa.Array:
+        """Returns booleans as the words of a log in text, which pandas reads as booleans; of other logs as they are.
+
+        Raises:
+            InputError: the log writes them in several ways.
+        """
+        texts = set(self._rows_of_the_log.get(name, ()))
+        written = [words for words in _WORDS_OF_TRUTH if not texts.isdisjoint(words)]
+        if len(written) > 1:
+            raise InputError(
+                f"column '{name}': booleans, and the log writes them in several ways, as "
+                f"'{written[0][0].decode()}' and '{written[1][0].decode()}'; give its texts"
+            )
+        return pc.if_else(values, *map(pa.scalar, written[0])) if written else values
+
+    @functools.cached_property
+    def _rows_of_the_log(self) -> dict[str, np.ndarray]:
+        """The columns of a few rows of the log; {} if the version has none."""
+        assert self._version is not None
+        try:
+            return dict(GoldenRows.load(asset_path(self._version, Asset.GOLDEN)).raw)
+        except (OSError, KeyError, ValueError):
+            return {}
 
     @functools.cached_property
     def _log_spec(self) -> "LogSpec":
@@ -539,5 +566,5 @@ def _with_texts_of_times(table: pa.Table) -> pa.Table:
     """Converts temporal columns to text, as in a Parquet log: a server takes times as text."""
     for place, field in enumerate(table.schema):
         if pa.types.is_temporal(field.type):
-            table = table.set_column(place, field.name, table[place].cast(pa.string()))
+            table = table.set_column(place, field.name, texts_of(table[place]))
     return table

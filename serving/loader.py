@@ -26,9 +26,13 @@ from ctrpipe.serving.layout import check_assets, check_files, graph_file
 _MOST_CALLS = 100
 # A run in the caller's thread cannot be interrupted, so only runs expected to be shorter than this stay there.
 _SHORT_SECONDS = 0.1
-# TensorFlow reads strings by an iterator of numpy that has so many dimensions, and does not check that it got one.
-_MOST_DIMENSIONS_OF_STRINGS = 32
+# The dimensions of numpy's iterator, by which TensorFlow reads and writes strings, and of its arrays, for other
+# outputs. TensorFlow does not check that it got one.
+_MOST_DIMENSIONS_OF_STRINGS, _MOST_DIMENSIONS = 32, 64
+# How long a measurement of memory may take. A model of another exporter may have a loop that never ends.
+_MEASURED_MILLISECONDS = 10_000
 _IN_CALLERS_THREAD = config_pb2.RunOptions(inter_op_thread_pool=-1)
+_HANDLES = {tf.resource, tf.variant}
 _LOOPS = {"While", "StatelessWhile", "For", "Enter", "RefEnter"}
 # Operations that TensorFlow calls stateful because they read a state, call a function or raise an error.
 _READS = {
@@ -126,14 +130,14 @@ class Servable:
         load_text_operations()
         self.signatures: dict[str, meta_graph_pb2.SignatureDef]
         self._session, self.signatures = load_session(path, config, tags)
+        self._checked = self._check_outputs()
         self.input_types = {
             signature: {name: tf.as_dtype(info.dtype) for name, info in sorted(definition.inputs.items())}
             for signature, definition in self.signatures.items()
         }
-        self._looping: set[str] = set()
+        self._varying: set[str] = set()  # signatures
         if self._may_stay_in_thread:
-            # Their time depends on the values.
-            self._looping = self._signatures_with(lambda operation: operation in _LOOPS)
+            self._varying = self._signatures_with(_may_take_any_time)
         self._short_sizes: dict[Hashable, int] = {}  # by call: the largest number of input values of a short run
         self._calls: dict[tuple[str, ...], _Call] = {}
         self._callables: dict[Hashable, Callable[..., list[np.ndarray]]] = {}  # run in the caller's thread
@@ -158,7 +162,7 @@ class Servable:
 
         Raises:
             KeyError: an alias is unknown, or an input has neither a value nor a default.
-            ValueError: strings have more than 32 dimensions.
+            ValueError: strings have more than 32 dimensions, or an output is a resource or a variant.
             tf.errors.OpError: TensorFlow reports an error; DeadlineExceededError if no time is left.
         """
         _check_time(timeout_seconds)
@@ -209,6 +213,31 @@ class Servable:
             for signature, aliases in outputs.items()
         }
 
+    def _check_outputs(self) -> dict[str, str]:
+        """Adds a check to each output that may have too many dimensions, for which TensorFlow would end the process.
+
+        Returns:
+            The name of the checked tensor, by the name of the output's tensor.
+        """
+        checked = {}
+        names = {info.name for definition in self.signatures.values() for info in definition.outputs.values()}
+        for name in sorted(names):
+            try:
+                tensor = self._tensor(name)
+            except tf.errors.InvalidArgumentError:  # which a request gets
+                continue
+            kind, rank = tensor.dtype.base_dtype, tensor.shape.rank
+            most = _MOST_DIMENSIONS_OF_STRINGS if kind == tf.string else _MOST_DIMENSIONS
+            if kind not in _HANDLES and (rank is None or rank > most):
+                message = f"The output {name} has more than {most} dimensions, which this server does not return"
+                with self._session.graph.as_default():
+                    few = tf.debugging.Assert(tf.rank(tensor) <= most, [message])
+                    with tf.control_dependencies([few]):
+                        checked[name] = tf.identity(tensor).name
+        if checked:
+            self._session._extend_graph()
+        return checked
+
     def _signatures_with(self, is_wanted: Callable[[str], bool]) -> set[str]:
         return _signatures_with(is_wanted, self._session.graph.as_graph_def(), self.signatures)
 
@@ -227,13 +256,15 @@ class Servable:
 
         Raises:
             ValueError: a run may change the results of later runs.
-            tf.errors.OpError: TensorFlow reports an error.
+            tf.errors.OpError: TensorFlow reports an error; DeadlineExceededError if the run takes too long.
         """
         if signature in self._changing:
             raise ValueError(f"the signature {signature} may keep a state")
         definition = self.signatures[signature]
-        traced, metadata = config_pb2.RunOptions(trace_level=config_pb2.RunOptions.FULL_TRACE), config_pb2.RunMetadata()
-        fetches = [info.name for info in definition.outputs.values()]
+        trace = config_pb2.RunOptions.FULL_TRACE
+        traced = config_pb2.RunOptions(trace_level=trace, timeout_in_ms=_MEASURED_MILLISECONDS)
+        metadata = config_pb2.RunMetadata()
+        fetches = [self._checked.get(info.name, info.name) for info in definition.outputs.values()]
         feeds = {definition.inputs[alias].name: array for alias, array in inputs.items()}
         self._session.run(fetches, feeds, options=traced, run_metadata=metadata)
         records = [
@@ -263,7 +294,7 @@ class Servable:
         _check_dimensions(feeds.values())
         size, short_size = sum(array.size for array in feeds.values()), self._short_sizes.get(key, -1)
         began = time.perf_counter()
-        stays = self._may_stay_in_thread and not self._loops(key)
+        stays = self._may_stay_in_thread and not self._varies(key)
         if stays and size <= short_size:
             arrays = self._run_in_callers_thread(key, feeds, fetches)
         else:
@@ -279,9 +310,9 @@ class Servable:
             self._short_sizes[key] = size
         return arrays
 
-    def _loops(self, key: tuple[str | tuple[str, ...], ...]) -> bool:
-        """Returns whether the run time of a signature of the key may depend on the input values."""
-        return any((part if isinstance(part, str) else part[0]) in self._looping for part in key)
+    def _varies(self, key: tuple[str | tuple[str, ...], ...]) -> bool:
+        """Returns whether a signature of the key may take any time, whatever the size of its inputs."""
+        return any((part if isinstance(part, str) else part[0]) in self._varying for part in key)
 
     def _run_in_callers_thread(
         self, key: Hashable, feeds: dict[Any, np.ndarray], fetches: list[Any]
@@ -334,15 +365,35 @@ class Servable:
     def _make_call(self, key: tuple[str, ...]) -> _Call:
         signature, *outputs = key
         definition = self.signatures[signature]
-        # dicts, because a lookup in a proto map inserts the key
-        feeds, fetches = dict(definition.inputs), dict(definition.outputs)
-
-        def tensors(infos: Mapping[str, meta_graph_pb2.TensorInfo], names: Iterable[str]) -> dict[str, Any]:
-            graph = self._session.graph
-            return {name: graph.get_tensor_by_name(infos[name].name)._as_tf_output() for name in sorted(names)}
-
-        call = _Call(tensors(feeds, feeds), tensors(fetches, outputs or fetches))
+        fetches = dict(definition.outputs)  # a lookup in a proto map inserts the key
+        call = _Call(
+            {alias: self._tensor(info.name)._as_tf_output() for alias, info in sorted(definition.inputs.items())},
+            {alias: self._output(fetches[alias].name)._as_tf_output() for alias in sorted(outputs or fetches)},
+        )
         return self._calls.setdefault(key, call)
+
+    def _output(self, name: str) -> tf.Tensor:
+        """Returns the tensor of an output.
+
+        Raises:
+            ValueError: the output is a handle.
+            tf.errors.InvalidArgumentError: the graph has no such tensor.
+        """
+        tensor = self._tensor(self._checked.get(name, name))
+        if tensor.dtype.base_dtype in _HANDLES:
+            raise ValueError(f"The output {name} is of type {tensor.dtype.base_dtype.name}, which has no values")
+        return tensor
+
+    def _tensor(self, name: str) -> tf.Tensor:
+        """Returns a tensor of the graph. Raises Session::Run's InvalidArgumentError if there is none, as of a sparse
+        output, whose name is empty.
+        """
+        full = name if ":" in name else f"{name}:0"
+        try:
+            return self._session.graph.get_tensor_by_name(full)
+        except (KeyError, ValueError) as error:
+            message = f"Tensor {full}, specified in either feed_devices or fetch_devices was not found in the Graph"
+            raise tf.errors.InvalidArgumentError(None, None, message) from error
 
     def close(self) -> None:
         self._session.close()
@@ -396,6 +447,11 @@ def _signatures_with(
         if reached & wanted:
             depending.add(signature)
     return depending
+
+
+def _may_take_any_time(operation: str) -> bool:
+    """Returns whether the time of an operation of this type may depend on values or on a state, as a queue's does."""
+    return operation in _LOOPS or "Dataset" in operation or _may_change_state(operation)
 
 
 def _may_change_state(operation: str) -> bool:

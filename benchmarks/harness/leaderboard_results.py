@@ -147,11 +147,13 @@ def cells(report: Mapping[str, Any]) -> list[list[str]]:
     entries = report["models"]
     has = {name for name in NAMES if any(name in entry["metrics"] for entry in entries)}
     published = any(entry["published"] for entry in entries)
+    of_groups = any((entry["published"] or {}).get("gauc") is not None for entry in entries)
     head = ["model", "seeds"]
     for name in (name for name in NAMES if name in has):
         head += [f"{NAMES[name]} (dev.)", f"{NAMES[name]}, 95%"]
     head += ["behind the best, AUC", "told from it"]
     head += ["published AUC", "log loss, published"] if published else []
+    head += ["gAUC, published"] if of_groups else []
     head += ["parameters", "outside tables", "s", "core s"]
     lines = [head]
     for entry in entries:
@@ -164,6 +166,9 @@ def cells(report: Mapping[str, Any]) -> list[list[str]]:
         if published:
             of = entry["published"]
             line += [f"{of['auc']:.4f}", f"{of['log_loss']:.4f}"] if of else ["", ""]
+        if of_groups:
+            gauc = (entry["published"] or {}).get("gauc")
+            line.append("" if gauc is None else f"{gauc:.4f}")
         line += [f"{entry['parameters']:,}", f"{entry['parameters_without_embeddings']:,}"]
         lines.append([*line, f"{entry['seconds']:.0f}", f"{entry['core_seconds']:.0f}"])
     if possible := report.get("best_possible"):
@@ -223,6 +228,11 @@ def notes(report: Mapping[str, Any]) -> list[str]:
         )
     if any("gauc" in entry["metrics"] for entry in entries):
         lines.append("- gAUC's errors are over groups.")
+    if report.get("chooses_by_test"):
+        lines.append(
+            "- The rows to choose by are the test rows, as in the published runs: each figure is of the evaluation "
+            "that is best on these very rows, and rows that chose nothing would have a lower one."
+        )
     if any(entry["seeds"] == 1 for entry in entries):
         lines.append("- One training of a model: its intervals are over rows alone.")
     if report["published_source"] and any(entry["published"] for entry in entries):

@@ -7,11 +7,13 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+import h5py
+import numpy as np
 import pydantic
 import yaml
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.common.files import atomic_path, write_json
+from ctrpipe.common.files import atomic_path, link_or_copy, write_json
 from ctrpipe.common.progress import announce
 from ctrpipe.pipeline.config import RunConfig, as_settings, load_config, read_yaml
 from ctrpipe.transforms.generate.generator import generate
@@ -36,6 +38,7 @@ class Published(Section):
 
     auc: float
     log_loss: float
+    gauc: float | None = None
 
 
 class LeaderboardSet(Section):
@@ -44,7 +47,9 @@ class LeaderboardSet(Section):
     Attributes:
         name: The set's name.
         source: Where its files come from.
-        files: The names of the files by split, or under `log` the files of a log that the configurations split.
+        files: The names of the files by split, or under `log` the files of a log that the configurations split. Where
+            validation and test have the same files, as in some published settings, the page says so.
+        tables: By column, the HDF5 file of its pretrained vectors, with the data sets `key` and `value`.
         generate: The log to generate in place of files.
         rows: The published number of each split's rows.
         test_clicks: The published number of the test rows' clicks.
@@ -58,6 +63,7 @@ class LeaderboardSet(Section):
     name: str = pydantic.Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     source: str = ""
     files: dict[Part, list[str]] = {}
+    tables: dict[str, str] = {}
     generate: Generated | None = None
     rows: dict[Split, int] = {}
     test_clicks: int | None = None
@@ -82,6 +88,11 @@ class LeaderboardSet(Section):
         if unknown := sorted(set(self.published) - set(names)):
             raise ValueError(f"published: there is no configuration of {', '.join(unknown)}")
         return self
+
+    @property
+    def chooses_by_test(self) -> bool:
+        """Whether the rows to choose by are the test rows."""
+        return "test" in self.files and self.files["validation"] == self.files["test"]
 
 
 def known_sets() -> list[str]:
@@ -138,7 +149,37 @@ def find_files(
         by_part[part] = [data if data.is_file() and names == [data.name] else data / name for name in names]
         if missing := [path for path in by_part[part] if not path.is_file()]:
             raise InputError(f"--data {data}: has no {missing[0].name}; the files are those of {chosen.source}")
+    if chosen.chooses_by_test:  # a run takes each file for one split only
+        by_part["validation"] = [_again(path, folder / "validation") for path in by_part["test"]]
     return by_part
+
+
+def _again(path: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+    """Returns the place of a file's second link or copy in a folder, which is made once."""
+    target = folder / path.name
+    if not target.exists() or target.stat().st_mtime_ns < path.stat().st_mtime_ns:
+        folder.mkdir(parents=True, exist_ok=True)
+        link_or_copy(path, target)
+    return target
+
+
+def find_tables(chosen: LeaderboardSet, data: pathlib.Path | None, folder: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Returns each column's file of pretrained vectors, converted once from HDF5 to the .npz file that a run reads.
+
+    Raises:
+        InputError: a file is missing.
+    """
+    tables = {}
+    for column, name in chosen.tables.items():
+        source = (data or folder) / name
+        if not source.is_file():
+            raise InputError(f"--data {data}: has no {name}; the files are those of {chosen.source}")
+        tables[column] = (folder / name).with_suffix(".npz")
+        if not tables[column].exists() or tables[column].stat().st_mtime_ns < source.stat().st_mtime_ns:
+            announce(f"{name}: is converted")
+            with h5py.File(source) as file, atomic_path(tables[column]) as unfinished, open(unfinished, "wb") as target:
+                np.savez(target, key=file["key"][:], value=file["value"][:])
+    return tables
 
 
 def truth_of(log: pathlib.Path) -> pathlib.Path:
@@ -181,7 +222,7 @@ def first_rows(
     """
     by_part: dict[Part, list[pathlib.Path]] = {}
     for part, paths in files.items():
-        by_part[part] = [folder / f"first_{rows}" / path.name.removesuffix(".gz") for path in paths]
+        by_part[part] = [folder / f"first_{rows}" / part / path.name.removesuffix(".gz") for path in paths]
         for path, target in zip(paths, by_part[part], strict=True):
             if target.exists():
                 continue
@@ -209,15 +250,41 @@ def contenders(
     beside: pathlib.Path,
     files: Mapping[Part, list[pathlib.Path]],
     keys: Sequence[str] = (),
+    tables: Mapping[str, pathlib.Path] | None = None,
 ) -> dict[str, Contender]:
-    """Returns the set's models by name, with the set's files and settings, and with further settings KEY=VALUE."""
+    """Returns the set's models by name, with the set's files and settings, and with further settings KEY=VALUE.
+
+    Args:
+        chosen: The set.
+        beside: The folder that the configurations are relative to.
+        files: The files by split, or under `log`.
+        keys: Further settings.
+        tables: The file of pretrained vectors by column, in place of the configurations' own.
+
+    Raises:
+        InputError: a column with a file of vectors has no `pretrained` in a configuration.
+    """
     settings = (*as_settings(chosen.set), *keys, *as_settings(_places(files)))
     by_name = {}
     for one in chosen.configs:
         own = beside / one
         name = pathlib.Path(one).stem
-        by_name[name] = Contender(name, own if own.is_file() else pathlib.Path(one), settings)
+        path = own if own.is_file() else pathlib.Path(one)
+        by_name[name] = Contender(name, path, (*_with_tables(path, tables or {}), *settings))
     return by_name
+
+
+def _with_tables(path: pathlib.Path, tables: Mapping[str, pathlib.Path]) -> tuple[str, ...]:
+    """Returns the setting of a configuration's features that places the files of pretrained vectors."""
+    if not tables:
+        return ()
+    features = [one.model_dump(mode="json", exclude_unset=True) for one in load_config(path).features]
+    with_vectors = {column: one["pretrained"] for one in features if "pretrained" in one for column in one["columns"]}
+    for column, table in tables.items():
+        if column not in with_vectors:
+            raise InputError(f"{path}: {column} has no pretrained vectors, which the set's tables has; add pretrained")
+        with_vectors[column]["path"] = str(table.resolve())
+    return as_settings({"features": features})
 
 
 def _places(files: Mapping[Part, list[pathlib.Path]]) -> dict[str, object]:

@@ -357,7 +357,7 @@ def log_loss(labels: np.ndarray, probabilities: np.ndarray) -> float:
 
 
 def auc(labels: np.ndarray, probabilities: np.ndarray) -> float:
-    """Returns the area under the ROC curve; equal probabilities count as half."""
+    """Returns the area under the ROC curve; equal probabilities count as half. A peer's environment has no ctrpipe."""
     _, places, counts = np.unique(probabilities, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]
     clicked = labels > 0.5

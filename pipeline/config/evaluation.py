@@ -79,52 +79,57 @@ class Bounds(Section):
             raise ValueError("give min, max or both")
         if self.min is not None and self.max is not None and self.min > self.max:
             raise ValueError("min is above max")
+        if self.min is not None and self.min == self.max:
+            raise ValueError(f"min equals max, and no model has exactly {self.min:g}; leave one out, or give a range")
         return self
 
     def _limits_slices(self) -> bool:
         return False
 
 
-# The lowest and the highest value of the metrics that have one.
+# The lowest and the highest value of the metrics that have one. A model gets close to some of them only.
 _LOWEST = {"auc": 0.0, "gauc": 0.0, "log_loss": 0.0, "calibration": 0.0, "rmse": 0.0, "mae": 0.0}
 _HIGHEST = {"auc": 1.0, "gauc": 1.0, "rig": 1.0, "r2": 1.0}
+_NEVER_REACHED = frozenset({"log_loss", "calibration", "rmse", "mae", "rig", "r2"})
+_IDEAL = {"calibration": 1.0}
 
 
 def _check_bounds(limits: Section, names: Iterable[str]) -> None:
-    """Raises ValueError if a limit lies outside of its metric's range: no model can pass it, or it can block none."""
+    """Raises ValueError if no model can pass a limit of a metric, or if the limit can block none."""
     for name in names:
         bounds = getattr(limits, name)
-        if bounds is None:
-            continue
-        least, most = _LOWEST.get(name, -math.inf), _HIGHEST.get(name, math.inf)
-        if bounds.min is not None and bounds.min > most:
-            raise ValueError(
-                f"{name}: no model has {bounds.min:g} or more, as it is at most {most:g}; give a lower min"
-            )
-        if bounds.max is not None and bounds.max < least:
-            raise ValueError(
-                f"{name}: no model has {bounds.max:g} or less, as it is at least {least:g}; give a higher max"
-            )
-        if bounds.min is not None and bounds.min < least:
-            raise ValueError(
-                f"{name}: min: {bounds.min:g} blocks no model, as it is at least {least:g}; give a higher min"
-            )
-        if bounds.max is not None and bounds.max > most:
-            raise ValueError(
-                f"{name}: max: {bounds.max:g} blocks no model, as it is at most {most:g}; give a lower max"
-            )
+        if bounds is not None:
+            check_reachable(name, bounds.min, bounds.max)
+
+
+def check_reachable(name: str, minimum: float | None, maximum: float | None) -> None:
+    """Raises ValueError if no model, or no perfect model, can pass the limits of a metric, or if one can block none."""
+    least, most = _LOWEST.get(name, -math.inf), _HIGHEST.get(name, math.inf)
+    at_most, at_least = ("below", "above") if name in _NEVER_REACHED else ("at most", "at least")
+    if minimum is not None and (minimum > most or (minimum == most and name in _NEVER_REACHED)):
+        raise ValueError(f"{name}: no model has {minimum:g} or more, as it is {at_most} {most:g}; give a lower min")
+    if maximum is not None and (maximum < least or (maximum == least and name in _NEVER_REACHED)):
+        raise ValueError(f"{name}: no model has {maximum:g} or less, as it is {at_least} {least:g}; give a higher max")
+    if minimum is not None and minimum < least:
+        raise ValueError(f"{name}: min: {minimum:g} blocks no model, as it is {at_least} {least:g}; give a higher min")
+    if maximum is not None and maximum > most:
+        raise ValueError(f"{name}: max: {maximum:g} blocks no model, as it is {at_most} {most:g}; give a lower max")
+    if (ideal := _IDEAL.get(name)) is None:
+        return
+    if minimum is not None and minimum > ideal:
+        raise ValueError(f"{name}: min: {minimum:g} blocks a perfect model, which has {ideal:g}; give a lower min")
+    if maximum is not None and maximum < ideal:
+        raise ValueError(f"{name}: max: {maximum:g} blocks a perfect model, which has {ideal:g}; give a higher max")
 
 
 def _check_drops(drops: Iterable[tuple[str, float]], noise: Iterable[tuple[str, float]]) -> None:
     """Raises ValueError if no two models can differ by as much as `max_drop`, or vary as much as `training_noise`."""
     for name, drop in drops:
         most = _HIGHEST.get(name, math.inf) - _LOWEST[name]
-        if drop > most:
+        if drop >= most:
             raise ValueError(f"max_drop: {name}: {drop:g} blocks no model, as it drops by at most {most:g}; give less")
-        if drop < -most:
-            raise ValueError(
-                f"max_drop: {name}: no model rises by {-drop:g}, as it rises by at most {most:g}; give more"
-            )
+        if drop <= -most:
+            raise ValueError(f"max_drop: {name}: no model rises by {-drop:g}, as it rises by less; give more")
     for name, deviation in noise:
         most = (_HIGHEST.get(name, math.inf) - _LOWEST[name]) / 2  # half of the values at each end
         if deviation > most:
@@ -202,7 +207,7 @@ class NumberBounds(Section):
             raise ValueError("give limits of rmse, mae, r2 or calibration")
         if named := [name for name, bounds in given.items() if bounds and bounds.confidence is not None]:
             raise ValueError(f"{named[0]}: confidence applies to metrics of clicks; remove it")
-        _check_bounds(self, ("rmse", "mae", "r2"))  # numbers, and so their calibration, may be negative
+        _check_bounds(self, ("rmse", "mae", "r2"))  # RunConfig checks the calibration, by what the task predicts
         return self
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.grouped_auc import have_both_classes
+from ctrpipe.common.monitors import BY_GROUP
 from ctrpipe.pipeline.config.training import WITHIN_GROUPS, Training
 
 # Of a split: the group's number of each row, int64 [N], and the labels by task, [N] each.
@@ -27,7 +28,7 @@ def check_pairs(training: Training, tasks: Sequence[str], group: str, rows_of: C
     Raises:
         InputError: no group has both classes.
     """
-    if training.monitor == "gauc":
+    if training.monitor in BY_GROUP:
         groups, labels = rows_of("validation")
         if not have_both_classes(groups, labels[tasks[0]]):
             raise InputError(

@@ -8,11 +8,12 @@ import pydantic
 
 from ctrpipe.common import hooks
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.monitors import BY_GROUP
 from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.processes import Workers
 from ctrpipe.models.base.raw_numbers import reads_numbers
 from ctrpipe.pipeline.config.calibration import Calibration
-from ctrpipe.pipeline.config.evaluation import Evaluation, Gates, Statistics
+from ctrpipe.pipeline.config.evaluation import Evaluation, Gates, Statistics, check_reachable
 from ctrpipe.pipeline.config.hooks import Hooks
 from ctrpipe.pipeline.config.kubeflow import Kubeflow
 from ctrpipe.pipeline.config.model import Model
@@ -155,7 +156,7 @@ class RunConfig(LogSpec):
             feature = self.inputs.get(group)
             if feature is None or group in (self.text.columns if self.text else []) or group in self.separators:
                 raise ValueError(f"evaluation.group: {group} is not a feature column with one value in each row")
-        needs = {f"training.monitor: {training.monitor}": training.monitor == "gauc"}
+        needs = {f"training.monitor: {training.monitor}": training.monitor in BY_GROUP}
         needs |= {"gates.gauc": self.gates.gauc is not None, "gates.max_drop: gauc": "gauc" in self.gates.max_drop}
         needs |= {f"training.loss: {name}": name in WITHIN_GROUPS for name in training.losses(self.data.click_tasks)}
         if group is None and (named := [key for key, needed in needs.items() if needed]):
@@ -179,7 +180,7 @@ class RunConfig(LogSpec):
                 f"training.loss: {scores[0]} gives scores, not probabilities; add calibration, such as "
                 "{method: platt}, or take another loss"
             )
-        if losses[0] in WITHIN_GROUPS and losses[0] != "jrc" and self.training.monitor not in ("auc", "gauc"):
+        if losses[0] in WITHIN_GROUPS and losses[0] != "jrc" and self.training.monitor not in ("auc", *BY_GROUP):
             monitor = self.training.monitor
             raise ValueError(
                 f"training.monitor: {monitor} is meaningless for the scores of {losses[0]}; take gauc or auc"
@@ -201,6 +202,9 @@ class RunConfig(LogSpec):
         if absent := [task for task in self.gates.numbers if task not in numbers]:
             known = ", ".join(numbers) or "none of the tasks"
             raise ValueError(f"gates.numbers: {absent[0]} is not a task that predicts a number; {known} does")
+        for task, bounds in self.gates.numbers.items():
+            if bounds.calibration and numbers[task].predicts == "count":  # other numbers may be negative
+                check_reachable("calibration", bounds.calibration.min, bounds.calibration.max)
         for name, model in (("model", self.model), ("evaluation.baseline", self.evaluation.baseline)):
             if model and model.name in CLICKS_ONLY and numbers:
                 task = next(iter(numbers))

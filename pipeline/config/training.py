@@ -217,8 +217,9 @@ class Training(Section):
     gradient_clip_norm: float | None = pydantic.Field(5.0, gt=0)
     """Global norm that all gradients together are clipped to; null: no clipping."""
     monitor: Monitor = "log_loss"
-    """Metric on the validation rows that selects the best weights. `gauc` needs `evaluation.group`.
-    `auc_minus_log_loss` is the difference of the two, which FuxiCTR monitors.
+    """Metric on the validation rows that selects the best weights. `gauc` and `auc_plus_gauc` need `evaluation.group`.
+    `auc_minus_log_loss` is the difference of the two, which FuxiCTR monitors, and `auc_plus_gauc` the sum, which it
+    monitors on rows in groups.
     """
     evaluations_per_epoch: int = pydantic.Field(1, ge=1)
     """Number of evaluations on the validation rows per epoch."""

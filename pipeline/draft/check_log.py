@@ -30,18 +30,17 @@ from ctrpipe.transforms.log.footers import footers
 from ctrpipe.transforms.log.groups import group_numbers
 from ctrpipe.transforms.log.held_objects import held_objects
 from ctrpipe.transforms.log.ingest import (
-    IngestResult,
     check_present,
     check_weights,
     described_splits,
     few_of_a_class,
     kind_of_reject,
+    why_empty,
 )
 from ctrpipe.transforms.log.kinds.kind import Seen
 from ctrpipe.transforms.log.pretrained_table import pretrained_tables, read_table
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.repeats import hash_rows, repeats
-from ctrpipe.transforms.log.split import Split
 from ctrpipe.transforms.log.split_counts import count_splits, is_countable, is_readable, rows_of_splits
 from ctrpipe.transforms.log.split_suspects import of_all_splits
 from ctrpipe.transforms.log.suspects import suspects
@@ -343,7 +342,10 @@ def _check_splits(config: RunConfig, files: Sequence[str], findings: Findings) -
     findings.notes += few_of_a_class(config.label_columns[0], counted)
     for name, rows in counted.rows.items():
         if not rows:
-            findings.errors.append(f"data.split: the {name} split has no rows{_ends(counted, config.data.split)}")
+            values = why_empty(counted, config.data.split)
+            findings.errors.append(
+                f"data.split: the {name} split has no rows{values}; give more data or change data.split"
+            )
         elif counted.positives[name] in (0, rows):
             only = int(counted.positives[name] > 0)
             of_all = f"{config.label_columns[0]} is {only} in all {rows:,} {name} rows"
@@ -363,9 +365,3 @@ def _check_pairs(config: RunConfig, rows_by_split: Mapping[str, pa.Table]) -> No
         return group_numbers(rows[group]), {task: rows[config.data.columns_by_task[task]].to_numpy() for task in tasks}
 
     check_pairs(config.training, tasks, group, rows_of)
-
-
-def _ends(counted: IngestResult, split: Split) -> str:
-    """Returns the boundaries of the splits and advice, for the error about an empty split."""
-    spans = ", ".join(f"{name} {' to '.join(ends)}" for name, ends in counted.spans.items())
-    return f"{f' ({split.column}: {spans})' if split.by == 'time' else ''}; give more data or change data.split"

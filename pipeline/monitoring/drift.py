@@ -12,8 +12,8 @@ from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 from ctrpipe.common.processes import Workers
 from ctrpipe.common.significance import cumulated_differ, holm, shares_differ
 from ctrpipe.pipeline.config import Monitoring
-from ctrpipe.pipeline.monitoring.faster_tfdv import RANKED_VALUES, validate_statistics
-from ctrpipe.pipeline.monitoring.statistics import Sampled, generate_statistics, length_column
+from ctrpipe.pipeline.monitoring.faster_tfdv import validate_statistics
+from ctrpipe.pipeline.monitoring.statistics import RANKED_VALUES, Sampled, generate_statistics, length_column
 from ctrpipe.transforms.log.files import FileState, find_files
 from ctrpipe.transforms.log.payload import payload_files, payload_rows
 from ctrpipe.transforms.log.schema import raw_schema

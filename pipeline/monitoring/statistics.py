@@ -14,10 +14,11 @@ from tensorflow_metadata.proto.v0 import anomalies_pb2, statistics_pb2
 
 from ctrpipe.common.processes import Workers
 from ctrpipe.pipeline.monitoring.columns import MOST_SHOWN
-from ctrpipe.pipeline.monitoring.faster_tfdv import RANKED_VALUES, ValueCountsGenerator, histograms_on_arrays
+from ctrpipe.pipeline.monitoring.faster_tfdv import histograms_on_arrays
 from ctrpipe.pipeline.monitoring.validation import (
     BasicStatsGenerator,
     CanonicalizeRecordBatch,
+    TopKUniquesSketchStatsGenerator,
     stats_impl,
     tfdv,
 )
@@ -40,6 +41,7 @@ PARTS = 8  # file groups per split, approximately; merging the accumulators of a
 COUNTED_VALUES = 1 << 12
 HASHED_VALUES = 1 << 14
 SHOWN_VALUES = 20
+RANKED_VALUES = 1000  # maximum number of values that the statistics of a column name
 QUANTILES = 40
 
 
@@ -125,7 +127,7 @@ def _parts(
 def _generators() -> list[Any]:
     """Returns TFDV's default generators that can merge accumulators, and therefore run without Beam."""
     basic = BasicStatsGenerator(num_quantiles_histogram_buckets=QUANTILES)
-    values = ValueCountsGenerator(
+    values = TopKUniquesSketchStatsGenerator(
         num_top_values=SHOWN_VALUES,
         num_rank_histogram_buckets=RANKED_VALUES,
         num_misragries_buckets=COUNTED_VALUES,

@@ -12,21 +12,18 @@ import tfx  # noqa: E402, F401  provides a replacement of the tfx-bsl module tha
 with contextlib.redirect_stderr(io.StringIO()):  # hides the warning that it cannot draw without IPython
     import tensorflow_data_validation as tfdv  # noqa: E402
 from tensorflow_data_validation.statistics import stats_impl  # noqa: E402
-from tensorflow_data_validation.statistics.generators import top_k_uniques_sketch_stats_generator as sketch_stats  # noqa: E402
 from tensorflow_data_validation.statistics.generators.basic_stats_generator import BasicStatsGenerator  # noqa: E402
+from tensorflow_data_validation.statistics.generators.top_k_uniques_sketch_stats_generator import (  # noqa: E402
+    TopKUniquesSketchStatsGenerator,
+)
 from tensorflow_data_validation.utils import quantiles_util  # noqa: E402
-from tensorflow_data_validation.utils import top_k_uniques_stats_util as value_stats  # noqa: E402
 from tfx_bsl.arrow.table_util import CanonicalizeRecordBatch  # noqa: E402
-
-TopKUniquesSketchStatsGenerator = sketch_stats.TopKUniquesSketchStatsGenerator
 
 __all__ = [
     "BasicStatsGenerator",
     "CanonicalizeRecordBatch",
     "TopKUniquesSketchStatsGenerator",
     "quantiles_util",
-    "sketch_stats",
     "stats_impl",
     "tfdv",
-    "value_stats",
 ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ctrpipe.common import hooks, stores
 from ctrpipe.common.code_version import stage_version
 from ctrpipe.common.fingerprints import fingerprint
+from ctrpipe.common.monitors import BY_GROUP
 from ctrpipe.models.base.registry import source_of
 from ctrpipe.pipeline.config import Model, Monitoring, RunConfig, Training
 from ctrpipe.pipeline.training.code import TRAINING
@@ -58,7 +59,7 @@ class RunInputs:
         parts = (config.log_spec, settings, config.seed, model, self.data_fingerprint, self.checkpoints)
         begins_with = self.parent.fingerprint if self.parent and model == config.model else ""
         losses = [hooks.version("losses", name) for name in settings.hook_losses]
-        stops_by = config.evaluation.group_weight if settings.monitor == "gauc" else ""
+        stops_by = config.evaluation.group_weight if settings.monitor in BY_GROUP else ""
         code = [source_of(model.name), begins_with, stops_by, *losses, *_transforms_of_hooks(config)]
         return fingerprint(*parts, stage_version(*TRAINING), *filter(None, code))
 

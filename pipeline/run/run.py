@@ -1,8 +1,8 @@
 """`ctrpipe run`: runs the pipeline on this machine.
 
 Modules that import TensorFlow or TFX are imported inside functions. The import takes 6 s, and a child process reads the
-log meanwhile. After the import, the process is forked again for the workers. It must not be forked
-after TensorFlow has listed its devices.
+log meanwhile. After the import, this process is forked for the workers. It must not be forked after TensorFlow has
+listed its devices.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from ctrpipe.pipeline.run.results import finish
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
 from ctrpipe.pipeline.training.text_encoder import with_encoder
 from ctrpipe.transforms.log.dated_names import dated_names
-from ctrpipe.transforms.log.described_files import describe_files, described, same_contents
+from ctrpipe.transforms.log.described_files import describe_files, same_contents
 from ctrpipe.transforms.log.files import RANGE_BYTES, find_files, size_of
 from ctrpipe.transforms.log.footers import footers
 from ctrpipe.transforms.log.held_objects import held_objects
@@ -130,16 +130,16 @@ def _run_pipeline(
 ) -> dict[str, Any]:
     announce("Loading TFX")
     start_phase("loading TFX")
-    with importing_tfx(), described(files) as description:
+    with importing_tfx():
         # Lazy, see the module's docstring.
         from ctrpipe.pipeline.run.local_runner import run_pipeline
         from ctrpipe.pipeline.run.parent import complete_with_parent
 
     start_phase("reading the log")
+    data = describe_files(files)
     libraries_loaded()
     start_phase("loading TensorFlow")
     load_tensorflow()
-    data = description.result()
     in_order = dated_names(files) if config.data.split.by == "order" else ()
     for line in (*same_contents(data), *footers(config.data, files), *in_order):
         announce(line)
@@ -208,12 +208,13 @@ def transform(config: RunConfig, files: list[str], output: pathlib.Path) -> Tran
     with held_objects(paths), working_ahead(config, paths, output) as libraries_loaded:
         import_tensorflow()
         announce("Loading TFX")
-        with importing_tfx(), described(paths) as description:
+        with importing_tfx():
             # Lazy, see the module's docstring.
             from ctrpipe.pipeline.run.local_runner import run_data_pipeline
+        data = describe_files(paths)
         libraries_loaded()
         load_tensorflow()
-        return run_data_pipeline(config, run_inputs(config, paths, description.result(), output.resolve()))
+        return run_data_pipeline(config, run_inputs(config, paths, data, output.resolve()))
 
 
 def check_options(config: RunConfig) -> None:

@@ -30,6 +30,7 @@ METRICS = {
     "validation_log_loss": ("validation", "log_loss"),
     "validation_gauc": ("validation", "gauc"),
     "validation_auc_minus_log_loss": ("validation", "auc_minus_log_loss"),
+    "validation_auc_plus_gauc": ("validation", "auc_plus_gauc"),
     "auc": ("test", "auc"),
     "log_loss": ("test", "log_loss"),
     "rig": ("test", "rig"),

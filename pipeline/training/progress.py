@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.monitors import BY_GROUP
 from ctrpipe.pipeline.config import Training
+
+_COMBINED = {"auc_minus_log_loss": (-1, "log_loss"), "auc_plus_gauc": (1, "gauc")}  # AUC, and a second metric's sign
 
 
 @dataclasses.dataclass
@@ -41,7 +44,7 @@ class Progress:
         """
         value = measured(training.monitor, numbers)
         if value is None:
-            if training.monitor == "gauc":
+            if training.monitor in BY_GROUP:
                 raise InputError("training.monitor: no group of the validation rows has both classes; monitor auc")
             raise InputError("training.monitor: the validation rows have one class only, so no AUC; monitor log_loss")
         value = value if training.monitor == "log_loss" else -value
@@ -88,8 +91,9 @@ def measured(monitor: str, numbers: Mapping[str, Any]) -> float | None:
         monitor: A value of `training.monitor`.
         numbers: The metrics of the evaluation.
     """
-    if monitor != "auc_minus_log_loss":
+    if monitor not in _COMBINED:
         value: float | None = numbers.get(f"validation_{monitor}")
         return value
-    auc = numbers["validation_auc"]
-    return None if auc is None else float(auc) - float(numbers["validation_log_loss"])
+    sign, other = _COMBINED[monitor]
+    auc, beside = numbers["validation_auc"], numbers.get(f"validation_{other}")
+    return None if auc is None or beside is None else float(auc) + sign * float(beside)

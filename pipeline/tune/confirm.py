@@ -29,7 +29,13 @@ DEFAULT, FOUND = "default", "best"  # the unchanged configuration, and that of t
 FAILED = "failed"  # key: the figure that was not finite in a training run
 FOLDER = "confirmation"  # with the predictions of the training runs
 # By objective. On the same rows, a higher RIG is a lower log loss.
-TESTED = {"log_loss": "rig", "auc": "auc", "gauc": "gauc", "auc_minus_log_loss": "auc"}
+TESTED = {
+    "log_loss": "rig",
+    "auc": "auc",
+    "gauc": "gauc",
+    "auc_minus_log_loss": "auc",
+    "auc_plus_gauc": "auc",
+}
 
 
 @dataclasses.dataclass(frozen=True)

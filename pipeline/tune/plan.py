@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.common.monitors import Monitor
+from ctrpipe.common.monitors import BY_GROUP, Monitor
 from ctrpipe.common.progress import announce
 from ctrpipe.pipeline.config import RunConfig, Source, load_config, path_of
 from ctrpipe.pipeline.tune.space import Space, make_space
@@ -135,8 +135,8 @@ def make_plan(
     if both := [key for key in fixed if key in (config.search or {})]:
         raise InputError(f"--set {both[0]}: the study searches it; leave one of the two out")
     objective = objective or config.training.monitor
-    if objective == "gauc" and config.evaluation.group is None:
-        raise InputError("--objective gauc needs evaluation.group, the column of the users or lists")
+    if objective in BY_GROUP and config.evaluation.group is None:
+        raise InputError(f"--objective {objective} needs evaluation.group, the column of the users or lists")
     space = make_space(config, path_of(source))
     refit = config.training.refit
     training = config.training.model_copy(update={"monitor": objective, "refit": False})

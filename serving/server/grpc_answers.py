@@ -286,9 +286,12 @@ def _fill_classes(
 def _before_score(label: bytes) -> bytes:
     """Returns a serialized class up to the four bytes of its score.
 
-    Raises UnicodeDecodeError: the label is not UTF-8.
+    Raises ServingError if the label is not UTF-8: clients do not parse an answer with such a label.
     """
-    label.decode()
+    try:
+        label.decode()
+    except UnicodeDecodeError as error:
+        raise ServingError("INTERNAL", f"The label {label!r} is not UTF-8") from error
     text = (_field_1(label) if label else b"") + _SCORE
     return _field_1(text + bytes(4))[:-4]
 

@@ -24,6 +24,7 @@ from ctrpipe.serving.server.pieces import may_run_in_pieces
 log = logging.getLogger(__name__)
 
 _ROWS = 9
+_LARGE_BYTES = 64 << 20  # of a run of one row, of which so many would take more memory than requests do
 # Branches of a graph run side by side, and the allocator keeps what a thread has freed.
 _SAFETY = 2
 _UNKNOWN_BYTES = 8 << 10  # of a row, where no made-up input is accepted
@@ -99,12 +100,16 @@ def measure(servable: LoadedServable, signature: str) -> RowCost:
         try:
             servable.peak_bytes(signature, _inputs(definition, 1, text))  # optimises the graph
             one = servable.peak_bytes(signature, _inputs(definition, 1, text))
-            some = servable.peak_bytes(signature, _inputs(definition, _ROWS, text))
-        except (tf.errors.OpError, ValueError, TypeError) as error:
+            rows = _ROWS if one < _LARGE_BYTES else 2
+            some = servable.peak_bytes(signature, _inputs(definition, rows, text))
+        except tf.errors.DeadlineExceededError:  # other rows would take as long
+            log.debug("%s takes too long to be measured", signature)
+            break
+        except (tf.errors.OpError, KeyError, ValueError, TypeError) as error:  # KeyError: numpy has no such type
             log.debug("%s takes no such rows: %s", signature, error)
             continue
         is_known = True
-        slope = max(some - one, 0) / (_ROWS - 1)
+        slope = max(some - one, 0) / (rows - 1)
         per_row = max(per_row, slope)
         fixed = max(fixed, one - slope)
     if not is_known:

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import candidates
-from benchmarks.candidates import main, measure, write_log
+from benchmarks.candidates import main, measure, target_of, write_log
 from ctrpipe.common.errors import InputError
 
 
@@ -43,6 +43,11 @@ def test_the_time_of_a_user_once_is_over_that_of_rows(target, met, monkeypatch):
     found = measure(FakeServable(monkeypatch), REQUESTS, 3, target)
     assert found["over"] == {"serving_raw": 0.5, "serving_default": 0.25} and found["met"] is met
     assert found["calls"]["serving_default"]["ms"] == 4000 and found["difference"] == 0
+
+
+def test_a_target_holds_for_its_own_number_of_candidates():
+    assert target_of("one_trans", 200, 1000) == 0.15 and target_of("din", 200, 500) == 0.5
+    assert [target_of("one_trans", 200, 500), target_of("din", 100, 500), target_of("bst", 200, 0)] == [None] * 3
 
 
 def test_answers_that_differ_are_a_defect(monkeypatch):

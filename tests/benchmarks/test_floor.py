@@ -1,4 +1,4 @@
-"""benchmarks.floor: every way to run a graph answers the same, or is not in the table."""
+"""benchmarks.floor: each way to run a graph gives the same probabilities, and one that does not is an error."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def version(tmp_path_factory):
 
 
 @pytest.mark.parametrize("call", ["make_callable", "callable", "frozen", "xla"])
-def test_every_call_answers_as_the_formula(version, call):
+def test_every_call_gives_the_probability_of_the_formula(version, call):
     server = Server()
     server.answer({"cmd": "load", "version": str(version), "signature": "serving_packed", "session": "", "call": call})
     table = np.linspace(0, 1, 20).reshape(10, 2)
@@ -53,12 +53,12 @@ class Side:
         return {"p50_ms": self.times.pop(0), "cpu_ms": 1.0, "calls": 1}
 
 
-def test_ratios_are_of_the_same_round():
+def test_a_ratio_compares_times_of_the_same_round():
     way, baseline = Side(0.5, 1.0, 20.0, 3.0), Side(0.5, 2.0, 10.0, 3.0)
     found = floor.compare(floor.Way("w"), way, baseline, 1, rounds=3, seconds=0.1)
-    assert found.as_json()["p50_ms_ratio"] == 1.0 and found.as_json()["p50_ms"] == 3.0  # of 0.5, 2 and 1
+    assert found.as_json()["p50_ms_ratio"] == 1.0 and found.as_json()["p50_ms"] == 3.0  # the median of 0.5, 2 and 1
 
 
-def test_a_way_that_answers_otherwise_is_an_error():
+def test_a_way_with_other_probabilities_is_an_error():
     with pytest.raises(ProcessError, match="differ by 1.0e-02"):
         floor.compare(floor.Way("w"), Side(0.51, 1.0), Side(0.5, 1.0), 1, rounds=1, seconds=0.1)

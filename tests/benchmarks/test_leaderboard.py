@@ -7,7 +7,9 @@ import pathlib
 from typing import Any
 
 import click.testing
+import h5py
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -24,6 +26,7 @@ from benchmarks.harness.leaderboard_sets import (
     check_files,
     contenders,
     find_files,
+    find_tables,
     first_rows,
     known_sets,
     read_set,
@@ -33,6 +36,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.models.base.registry import check_hyperparameters
 from ctrpipe.pipeline.evaluation.scored_rows import ScoredRows, write_scored
 from ctrpipe.transforms.generate import generate
+from ctrpipe.transforms.log.pretrained_table import pretrained_tables, read_table
 
 LABELS = np.array([1, 0, 0, 1, 0, 0, 1, 0] * 50, np.float64)
 OWN = LeaderboardSet(name="own", files={"log": ["log.csv"]}, configs=["lr.yaml"], published={})
@@ -133,6 +137,12 @@ def test_the_page_has_published_figures_beside_ours_and_says_what_is_not_compara
     assert " --models lr,fm --seeds 2\n" in text and "Other work took 25%" in text
     assert "Not told from" not in text and "gAUC" not in text  # of one model without groups
     assert not any("not comparable" in one for one in notes({**report, "is_published_split": True}))
+    assert "gAUC, published" not in head and "rows to choose by are the test rows" not in text
+    published = OWN.model_copy(update={"published": {"lr": read_set("taobaoad_x1")[0].published["din"]}})
+    grouped = {**report, "models": entries_of([trained(tmp_path, "lr", [predicted(1.0, 1)])], published)}
+    head, line, _ = cells(grouped)
+    assert line[head.index("gAUC, published")] == "0.5765"
+    assert any("rows to choose by are the test rows" in one for one in notes({**grouped, "chooses_by_test": True}))
 
 
 def test_the_best_possible_figures_are_those_of_the_true_probabilities(tmp_path):
@@ -156,7 +166,7 @@ def test_a_set_reads_and_its_configurations_have_options_that_their_models_know(
     for contender in contenders(chosen, beside, files or {"log": [pathlib.Path("log.tsv")]}).values():
         config = contender.config()
         check_hyperparameters(config.model.name, **config.model.hyperparameters)
-        assert config.model.name == {"eta": "sim"}.get(contender.name, contender.name)
+        assert config.model.name == {"eta": "sim", "twin": "sim"}.get(contender.name, contender.name)
         assert [pathlib.Path(path).name for path in config.data.paths]
     assert (chosen.published == {}) == (chosen.published_source == "")
 
@@ -176,11 +186,101 @@ def test_published_settings_are_those_of_the_logs_behind_the_figures():
     assert (config.training.monitor, config.training.batch_size, config.training.table_l2) == ("auc", 10000, 1e-5)
     assert [config.model.hyperparameters[name] for name in ("layers", "products", "heads", "dropout")] == [4, 4, 1, 0.1]
     assert (chosen.published["qnn"].auc, chosen.published["qnn"].log_loss) == (0.816289, 0.435923)
+    config = contenders(chosen, beside, files)["fcn"].config()
+    assert (config.training.monitor, config.training.batch_size, config.training.table_l2) == ("auc", 4096, 1e-5)
+    names = ("exponential_layers", "linear_layers", "exponential_dropout", "linear_dropout")
+    assert [config.model.hyperparameters[name] for name in names] == [3, 4, 0.1, 0.2]
     chosen, beside = read_set("frappe_x1")
     files = {part: [pathlib.Path(one) for one in names] for part, names in chosen.files.items()}
     config = contenders(chosen, beside, files)["final_mlp"].config()
     assert config.training.table_l2 == 0.05 and config.model.hyperparameters["first_context"] == ["user"]
     assert chosen.rows == {"train": 202027, "validation": 57722, "test": 28860}
+
+
+def write_published(folder: pathlib.Path, name: str, rows: dict[str, int]) -> None:
+    """Writes small files in the form that reczoo/Datasets publishes: their names, columns and separators."""
+    random = np.random.default_rng(1)
+
+    def history(values: int, length: int) -> list[str]:
+        return ["^".join(map(str, random.integers(1, values, length))) for length in random.integers(0, length, count)]
+
+    for part, count in rows.items():
+        if name == "kuaivideo_x1":
+            table = {"timestamp": np.arange(count), "user_id": random.integers(0, 5, count)}
+            table |= {"item_id": random.integers(0, 8, count), "is_click": random.integers(0, 2, count)}
+            table |= {"is_like": 0 * table["user_id"], "is_follow": 0 * table["user_id"]}
+            table |= {"pos_items": history(8, 101), "neg_items": history(8, 101)}
+        else:
+            lengths = random.integers(0, 51, count)
+            columns = (
+                "userid cms_segid cms_group_id final_gender_code age_level pvalue_level shopping_level occupation "
+                "new_user_class_level adgroup_id cate_id campaign_id customer brand"
+            ).split()
+            table = {"clk": random.integers(0, 2, count)}
+            for column in ("btag_his", "cate_his", "brand_his"):
+                table[column] = ["^".join(map(str, random.integers(1, 5, length))) for length in lengths]
+            table |= {column: random.integers(1, 5, count) for column in columns}
+            table |= {"price": random.random(count).round(3), "pid": random.integers(1, 3, count), "btag": [1] * count}
+        pd.DataFrame(table).to_csv(folder / f"{part}.csv", index=False)
+    if name == "kuaivideo_x1":
+        with h5py.File(folder / "item_visual_emb_dim64.h5", "w") as file:  # every item of the log, and others
+            file["key"], file["value"] = np.arange(9), random.normal(size=(9, 64)).astype(np.float32)
+
+
+def test_rows_to_choose_by_that_are_the_test_rows_are_a_file_of_their_own(tmp_path):
+    """BARS chooses by the test rows, and a run refuses a file in two splits."""
+    chosen, beside = read_set("kuaivideo_x1")
+    write_published(tmp_path, "kuaivideo_x1", {"train": 20, "test": 10})
+    work = tmp_path / "work"
+    files = find_files(chosen, tmp_path, work)
+    [validation], [test] = files["validation"], files["test"]
+    assert validation != test and validation.read_bytes() == test.read_bytes()
+    assert find_files(chosen, tmp_path, work) == files
+    parts = first_rows(files, 3, True, work)
+    assert parts["validation"] != parts["test"] and parts["test"][0].read_text().count("\n") == 4
+    tables = find_tables(chosen, tmp_path, work)
+    config = contenders(chosen, beside, files, (), tables)["din"].config()
+    read = read_table(pretrained_tables(config.log_spec)["item_id"], whole=True)
+    with h5py.File(tmp_path / "item_visual_emb_dim64.h5") as file:
+        np.testing.assert_array_equal(read.vectors, file["value"][:])
+    assert read.keys.to_pylist() == [b"%d" % key for key in range(9)]
+    before = leaderboard_training.key_of(config, 1)
+    (work / "item_visual_emb_dim64.npz").touch()
+    assert leaderboard_training.key_of(config, 1) != before  # other vectors are another training
+    (tmp_path / "item_visual_emb_dim64.h5").unlink()
+    with pytest.raises(InputError, match="has no item_visual_emb_dim64.h5; the files are those of github.com/reczoo"):
+        find_tables(chosen, tmp_path, work)
+    with pytest.raises(InputError, match="lr.yaml: user_id has no pretrained vectors"):
+        contenders(read_set("movielenslatest_x1")[0], beside, files, (), {"user_id": work})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["kuaivideo_x1", pytest.param("taobaoad_x1", marks=pytest.mark.large)])
+def test_histories_and_vectors_in_the_published_form_are_trained_on(name, tmp_path):
+    chosen, beside = read_set(name)
+    write_published(tmp_path, name, {"train": 300, "test": 120})
+    work = tmp_path / "work"
+    files, tables = find_files(chosen, tmp_path, work), find_tables(chosen, tmp_path, work)
+    small = ("training.epochs=1", "model.hidden_units=[4]", "model.attention_hidden_units=[4]", "model.embedding_dim=4")
+    contender = contenders(chosen, beside, files, small, tables)["din"]
+    result = tmp_path / "result.json"
+    leaderboard_training.train(
+        leaderboard_training.Job(str(contender.path), list(contender.settings), 1, str(work), str(result))
+    )
+    found = json.loads(result.read_text())
+    assert found["rows"] == {"train": 300, "validation": 120, "test": 120}
+    [entry] = entries_of([Trained("din", [found])], chosen)
+    log = pd.read_csv(tmp_path / "test.csv")
+    scored = pa.parquet.read_table(found["predictions"]).to_pandas()
+    log["score"] = scored["probability.ctr"] if "probability.ctr" in scored else scored["probability"]
+    label, group = {"kuaivideo_x1": ("is_click", "user_id"), "taobaoad_x1": ("clk", "userid")}[name]
+    users = [rows for _, rows in log.groupby(group) if rows[label].nunique() == 2]
+    assert users
+    aucs = [sklearn.metrics.roc_auc_score(rows[label], rows["score"]) for rows in users]
+    gauc = np.average(aucs, weights=[len(rows) for rows in users])  # by impressions, as FuxiCTR's
+    assert entry["metrics"]["gauc"]["mean"] == pytest.approx(gauc)
+    auc = sklearn.metrics.roc_auc_score(log[label], log["score"])
+    assert found["validation"]["auc_plus_gauc"] == pytest.approx(auc + gauc, rel=1e-4)
 
 
 MISTAKES = {

@@ -7,6 +7,7 @@ import pathlib
 import threading
 import time
 
+import numpy as np
 import pytest
 import yaml
 
@@ -68,11 +69,17 @@ def test_scores_are_those_of_this_machine(cluster, runs, log, tmp_path):
         model = runs["here"] / "models" / "ctr"
         assert call("score", "--model", model, "--input", log, "--output", tmp_path / name, *arguments)[0] == 0
     here, there = (scores(tmp_path / name) for name in ("here", "cluster"))
-    assert here.num_rows == ROWS and there.equals(here)
+    # A test computes in one thread, and a worker in several: they round differently.
+    np.testing.assert_allclose(there["ctr"].to_numpy(), here["ctr"].to_numpy(), rtol=1e-6)
+    assert here.num_rows == ROWS and there.drop_columns("ctr").equals(here.drop_columns("ctr"))
 
 
-def slow_square(number: int, folder: pathlib.Path) -> int:
+def slow_square(number: int, folder: pathlib.Path, lost: pathlib.Path) -> int:
+    """Works until the worker is lost, and 5 s: what it was at work on is not done."""
     (folder / f"{number}-{os.getpid()}-{time.time_ns()}").touch()
+    end = time.monotonic() + 120
+    while not lost.exists() and time.monotonic() < end:
+        time.sleep(0.1)
     time.sleep(5)
     return number * number
 
@@ -90,13 +97,14 @@ def test_a_lost_workers_work_is_done_by_another(cluster, tmp_path):
     def lose_one() -> None:
         cluster.wait(lambda: len(begun(seen, 1)) > cluster.slots_each, 120)
         cluster.kill("worker_1")
+        (tmp_path / "lost").touch()
         time.sleep(5)
         cluster.start_worker(2)
 
     losing = threading.Thread(target=lose_one)
     losing.start()
     workers = Workers(beam_args=tuple(cluster.beam_args()), scratch=tmp_path)
-    work = functools.partial(slow_square, folder=seen)
+    work = functools.partial(slow_square, folder=seen, lost=tmp_path / "lost")
     assert workers.map(work, range(12), seconds=0) == [number**2 for number in range(12)]
     losing.join()
     numbers = begun(seen, 0)

@@ -1,4 +1,4 @@
-"""A step of a run does not keep what the step before it has needed."""
+"""Memory that a step of a run has freed goes back to the system, and threads share heaps."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ print(full - before, held() - before)
 """
 
 
-def test_what_arrow_has_freed_goes_back_to_the_system():
+def test_memory_freed_by_arrow_goes_back_to_the_system():
     ended = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True)
     full, left = map(int, ended.stdout.split())
     assert full > 100 and left < full / 2
@@ -54,7 +54,7 @@ libc.fflush(output)
 
 
 @pytest.mark.parametrize(("most", "heaps"), [(0, 6), (1, 1), (2, 2)])
-def test_threads_share_as_few_heaps_as_they_are_told_to(most, heaps):
+def test_share_heaps_limits_the_number_of_heaps(most, heaps):
     allocator = ("GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(allocator)}
     described = subprocess.check_output([sys.executable, "-c", HEAPS, str(most)], env=environment, text=True)

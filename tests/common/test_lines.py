@@ -1,4 +1,4 @@
-"""Lines on a terminal and elsewhere."""
+"""Messages are wrapped between words on a terminal, and left whole in a file or a pipe."""
 
 import io
 import pathlib
@@ -47,7 +47,7 @@ def test_a_line_too_long_for_the_terminal_is_broken_between_words(text, shown):
     assert fitted(text, io.StringIO()) == text  # a file or a pipe has each line whole
 
 
-def test_what_is_said_goes_to_the_stream_of_now(monkeypatch, capsys):
+def test_say_writes_to_the_current_stdout_or_stderr(monkeypatch, capsys):
     say("a" * 30 + " " + "b" * 30)
     say("lost", err=True)
     assert capsys.readouterr() == ("a" * 30 + " " + "b" * 30 + "\n", "lost\n")
@@ -56,7 +56,7 @@ def test_what_is_said_goes_to_the_stream_of_now(monkeypatch, capsys):
     assert terminal.getvalue() == "a" * 30 + "\n  " + "b" * 30 + "\n"
 
 
-def test_no_command_leaves_it_to_the_terminal_to_break_a_line_within_a_word():
+def test_no_module_uses_soft_wrap_which_breaks_lines_within_words():
     files = [path for part in PARTS for path in (ROOT / part).rglob("*.py")]
     assert len(files) > 300
     assert [path.name for path in files if "soft_wrap" in path.read_text()] == []

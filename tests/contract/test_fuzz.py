@@ -1,4 +1,4 @@
-"""The comparison of two servers, body by body."""
+"""tests.contract.fuzz sends random bodies to two servers and lists where their answers differ."""
 
 import collections
 
@@ -13,11 +13,11 @@ from tests.contract.fuzz import Answer, differences, is_same, main
 
 
 @pytest.mark.slow
-def test_the_same_server_answers_the_same(base_url):
+def test_a_server_does_not_differ_from_itself(base_url):
     assert list(differences(base_url, base_url, Bodies(0), 200)) == []
 
 
-def test_the_bodies_are_of_all_kinds(base_url):
+def test_the_bodies_include_valid_and_refused_ones(base_url):
     statuses = collections.Counter()
     bodies = Bodies(1)
     with httpx.Client(base_url=base_url, trust_env=False) as client:
@@ -59,5 +59,5 @@ OK = Answer(200, b'{"predictions": [1.0]}')
         (b'"mixed" inputs', Answer(400, b'{"error": "a"}'), Answer(501, b'{"error": "b"}'), True),
     ],
 )
-def test_answers_are_the_same_but_for_what_is_arbitrary(sent, ours, theirs, same):
+def test_only_arbitrary_differences_of_answers_are_ignored(sent, ours, theirs, same):
     assert is_same(sent, ours, theirs) is same

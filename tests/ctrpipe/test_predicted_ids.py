@@ -1,13 +1,17 @@
 """Ids that a dict holds as numbers, as pandas makes of them, are the texts that a log has."""
 
 import datetime
+import decimal
+import pathlib
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import ctrpipe
+from ctrpipe.serving.assets import GoldenRows
 from ctrpipe.serving.client.columns import Column
+from ctrpipe.serving.layout import Asset, asset_path
 from tests.serving.small_servable import probability, save, spec
 
 DAY = datetime.datetime(2026, 11, 1, 12)
@@ -16,6 +20,29 @@ DAY = datetime.datetime(2026, 11, 1, 12)
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> ctrpipe.Model:
     return ctrpipe.load(save(tmp_path_factory.mktemp("models") / "ctr" / "1", spec()))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("yes", "no"), [("True", "False"), ("true", "false"), ("1", "0")])
+def test_booleans_are_the_words_of_the_log(yes: str, no: str, tmp_path: pathlib.Path) -> None:
+    """pandas writes booleans to CSV as True and False, and reads them as booleans again."""
+    version = save(tmp_path / "ctr" / "1", spec())
+    texts = np.array([no.encode(), b"", yes.encode()], object)
+    rows = GoldenRows({"n": np.zeros(3, np.float32), "c": texts}, {}, np.zeros((3, 1), np.float32), None, 1e-6)
+    rows.save(asset_path(version, Asset.GOLDEN))
+    expected = [probability(1, yes), probability(2, no), probability(3, "")]
+    for given in ([True, False, None], pa.array([True, False, None])):
+        found = ctrpipe.load(version).predict({"n": [1.0, 2.0, 3.0], "c": given})["ctr"]
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_booleans_that_the_log_writes_in_several_ways_are_refused(tmp_path: pathlib.Path) -> None:
+    version = save(tmp_path / "ctr" / "1", spec())
+    raw = {"n": np.zeros(2, np.float32), "c": np.array([b"True", b"false"], object)}
+    GoldenRows(raw, {}, np.zeros((2, 1), np.float32), None, 1e-6).save(asset_path(version, Asset.GOLDEN))
+    with pytest.raises(ctrpipe.InputError, match="column 'c': booleans, and the log writes them in several ways"):
+        ctrpipe.load(version).predict({"n": [1.0], "c": [True]})
 
 
 @pytest.mark.slow
@@ -37,6 +64,10 @@ def test_numbers_of_a_dict_are_the_texts_that_a_frame_has(model: ctrpipe.Model) 
         (pa.array([123.0, None]), ["123", ""]),
         (pa.chunked_array([[1.0], [20.0]]), ["1", "20"]),
         ([DAY, DAY], ["2026-11-01 12:00:00.000000"] * 2),
+        ([decimal.Decimal("0.10"), decimal.Decimal("7.00")], ["0.1", "7"]),
+        ([datetime.time(3), datetime.time(3, 0, 0, 500_000)], ["03:00:00", "03:00:00.5"]),
+        (pa.array([datetime.time(3), None], pa.time32("ms")), ["03:00:00", ""]),
+        ([0.1234567891, "x"], ["0.1234567891", "x"]),
         (["a", None], ["a", ""]),
         ([None, None], ["", ""]),
     ]

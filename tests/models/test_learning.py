@@ -1,4 +1,4 @@
-"""A short version of studies/learning: interactions are learned, and only by models that have them."""
+"""A short version of studies/learning: a model learns the interactions that its equation contains, and no others."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def logs(tmp_path_factory) -> dict[str, PackedLog]:
 
 
 def measured(logs, kind: str, model: str, tmp_path) -> float:
-    """The test AUC on a scale from 0.5 (0), LR's on either log, to the best possible AUC (1)."""
+    """Returns the test AUC, scaled: an AUC of 0.5, which is LR's on both logs, gives 0, and the best possible AUC 1."""
     log = logs[kind]
     assert log.best_auc > 0.8
     return share(trained_auc(model, log, 1, tmp_path, SHORT), 0.5, log.best_auc)
@@ -29,12 +29,12 @@ def test_pairs_are_learned(logs, model, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pairs", "triples"])
-def test_lr_learns_nothing_of_interactions(logs, kind, tmp_path):
+def test_lr_learns_no_interactions(logs, kind, tmp_path):
     assert abs(measured(logs, kind, "lr", tmp_path)) <= 0.1
 
 
 @pytest.mark.slow
-def test_an_fm_learns_nothing_of_triples(logs, tmp_path):
+def test_fm_learns_no_triples(logs, tmp_path):
     assert abs(measured(logs, "triples", "fm", tmp_path)) <= 0.1
 
 
@@ -45,7 +45,7 @@ def test_triples_are_learned(logs, model, tmp_path):
     assert measured(logs, "triples", model, tmp_path) >= 0.4
 
 
-def test_a_share_that_misses_its_bound_is_told():
+def test_a_share_outside_its_bound_is_listed():
     models = {"fm": {"share": [0.3, 0.02]}, "hiformer": {"share": [0.2, 0.7]}, "mlp": {"share": [0.0]}}
     assert missed({"triples": {"models": models}}) == ["triples: fm 16.0%, should be <= 10%"]
     assert share(0.75, 0.7, 0.8) == pytest.approx(0.5)

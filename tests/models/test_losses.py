@@ -123,6 +123,7 @@ CALIBRATED = {"calibration": {"method": "platt"}}
         ({"training": {"loss": {"buy": "focal"}}}, "training.loss: buy is not a task; the tasks are ctr, cvr"),
         ({"training": {"loss": {"cvr": "focal"}}}, "training.loss: focal gives scores"),
         ({"training": {"monitor": "gauc"}}, "training.monitor: gauc needs evaluation.group"),
+        ({"training": {"monitor": "auc_plus_gauc"}}, "training.monitor: auc_plus_gauc needs evaluation.group"),
         ({"gates": {"gauc": {"min": 0.6}}}, "gates.gauc needs evaluation.group"),
         ({"gates": {"max_drop": {"gauc": 0.01}}}, "gates.max_drop: gauc needs evaluation.group"),
         ({"evaluation": {"group": "nobody"}}, "evaluation.group: nobody is not a feature column with one value"),

@@ -1,4 +1,4 @@
-"""Models saved to disk: the same logits after loading, and one line for an error. test_models.py loads one on JAX."""
+"""A saved model gives the same logits after loading, and an error is one line. test_models.py loads one on JAX."""
 
 import json
 
@@ -12,27 +12,27 @@ from tests.models.small_models import batch_of, randomised
 
 
 @pytest.mark.parametrize("name", ["deepfm", "hiformer", "din", "bert4ctr", "cascading_nn_gbdt"])
-def test_a_kept_model_answers_the_same(name, tmp_path):
+def test_a_loaded_model_gives_the_logits_of_the_saved_one(name, tmp_path):
     model = randomised(name)
     save_model(tmp_path, name, model)
-    again = load_model(tmp_path)
-    assert is_saved(tmp_path) and type(again) is type(model) and again.feature_map == model.feature_map
-    np.testing.assert_array_equal(np.asarray(again(batch_of(name))), np.asarray(model(batch_of(name))))
+    loaded = load_model(tmp_path)
+    assert is_saved(tmp_path) and type(loaded) is type(model) and loaded.feature_map == model.feature_map
+    np.testing.assert_array_equal(np.asarray(loaded(batch_of(name))), np.asarray(model(batch_of(name))))
 
 
-def test_weights_that_are_written_already_are_linked(tmp_path):
+def test_an_existing_file_of_the_weights_is_linked_instead_of_copied(tmp_path):
     model = randomised("lr")
-    written = tmp_path / "best.npz"
-    write_arrays(written, [np.asarray(variable) for variable in model.variables])
-    save_model(tmp_path / "kept", "lr", model, written)
-    assert (tmp_path / "kept" / WEIGHTS).samefile(written)
-    save_model(tmp_path / "kept", "lr", model, written)  # a second attempt at the same
+    existing = tmp_path / "best.npz"
+    write_arrays(existing, [np.asarray(variable) for variable in model.variables])
+    save_model(tmp_path / "kept", "lr", model, existing)
+    assert (tmp_path / "kept" / WEIGHTS).samefile(existing)
+    save_model(tmp_path / "kept", "lr", model, existing)  # as a repeated step does
     np.testing.assert_array_equal(
         np.asarray(load_model(tmp_path / "kept")(batch_of("lr"))), np.asarray(model(batch_of("lr")))
     )
 
 
-def test_what_cannot_be_loaded_is_one_line(tmp_path):
+def test_a_missing_mismatched_or_damaged_model_is_one_line(tmp_path):
     with pytest.raises(InputError, match="no kept model"):
         load_model(tmp_path)
     save_model(tmp_path, "lr", randomised("lr"))

@@ -1,4 +1,4 @@
-"""A text encoder in fewer bits: the size that is promised, and answers near those of float32."""
+"""A text encoder in lower precision takes a half or a quarter of the bytes, and the logits stay near float32's."""
 
 import keras
 import numpy as np
@@ -13,7 +13,7 @@ def encoder_of(model):
 
 
 def size(layer) -> int:
-    """Bytes of its weights."""
+    """Returns the bytes of a layer's weights."""
     return sum(int(np.prod(weight.shape)) * np.dtype(str(weight.dtype)).itemsize for weight in layer.weights)
 
 
@@ -27,7 +27,7 @@ def size(layer) -> int:
         ("cascading_nn_gbdt", "int8_weights"),
     ],
 )
-def test_the_answers_stay_near_and_the_model_as_it_was(name, precision):
+def test_the_logits_stay_near_and_the_given_model_is_unchanged(name, precision):
     model, inputs = randomised(name, encoder_layers=1), batch_of(name)
     before, weights = np.asarray(model(inputs)), model.get_weights()
     lower = in_precision(model, precision)
@@ -40,7 +40,7 @@ def test_the_answers_stay_near_and_the_model_as_it_was(name, precision):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("precision", "ratio"), [("bfloat16", 0.5), ("int8", 0.25), ("int8_weights", 0.25)])
-def test_the_encoder_takes_less_room(precision, ratio):
+def test_the_encoder_takes_a_half_or_a_quarter_of_the_bytes(precision, ratio):
     model = randomised("text_only", encoder_layers=1, encoder_width=64, encoder_ffn=256)
     lower = in_precision(model, precision)
     # The scales, the norms and the tables of positions and segments stay as they are.
@@ -62,7 +62,7 @@ def test_weights_are_rounded_to_127_steps_of_their_largest_value():
     assert (np.abs(words - table) <= step / 2 * 1.01).all()
 
 
-def test_float32_and_a_model_without_a_text_are_as_they_are():
+def test_float32_and_a_model_without_text_are_returned_as_given():
     model, plain = randomised("text_only"), randomised("mlp")
     assert in_precision(model, "float32") is model and in_precision(plain, "int8") is plain
 
@@ -73,7 +73,7 @@ def test_an_unknown_precision_is_named():
 
 
 @pytest.mark.slow
-def test_uni_attention_works_on_the_states_in_float32():
+def test_the_encoder_gives_bfloat16_states_beside_weights_in_float32():
     lower = in_precision(randomised("bert4ctr"), "bfloat16")
     states = lower.states(batch_of("bert4ctr"))
     assert {keras.backend.standardize_dtype(state.dtype) for state in states} == {"bfloat16"}

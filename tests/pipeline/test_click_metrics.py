@@ -14,7 +14,7 @@ KEY = metric_types.MetricKey("_clicks")
 
 
 def count(labels: np.ndarray, scores: np.ndarray, cuts: list[int]) -> click_metrics.Counts:
-    """Counts of blocks that end at the cuts; the first two share an accumulator."""
+    """Returns the counts of rows that are added in blocks, cut at `cuts`. The first two blocks share an accumulator."""
     combiner = click_metrics.CountClicks(KEY, None)
     accumulators = [combiner.create_accumulator()]
     for number, part in enumerate(np.split(np.arange(len(labels)), cuts)):
@@ -28,7 +28,7 @@ def count(labels: np.ndarray, scores: np.ndarray, cuts: list[int]) -> click_metr
 
 @pytest.fixture(scope="module")
 def rows() -> tuple[np.ndarray, np.ndarray]:
-    """Labels and scores that lie closer than any grid, many of them equal."""
+    """Labels and scores. All scores lie between two of TFMA's thresholds, and many are equal."""
     random = np.random.default_rng(1)
     labels = (random.random(3000) < 0.3).astype(np.float32)
     return labels, np.float32(1e-3 + 1e-6 * (labels + random.normal(size=3000)).round(2))
@@ -48,7 +48,7 @@ def test_blocks_give_the_metrics_of_all_rows(rows):
     assert click_metrics.rig(*counts) == pytest.approx(metrics.rig(labels, scores), abs=1e-12)
 
 
-def test_log_loss_and_calibration_are_those_of_tfma(rows):
+def test_log_loss_and_calibration_equal_tfmas(rows):
     labels, scores = rows
     counts = count(labels, scores, [])
     for metric, ours in (
@@ -68,7 +68,7 @@ def test_log_loss_and_calibration_are_those_of_tfma(rows):
         assert ours(*counts) == pytest.approx(float(value), rel=1e-5)  # TFMA adds up float32
 
 
-def test_equal_predictions_are_counted_together_before_they_fill_the_memory(rows, monkeypatch):
+def test_memory_grows_with_the_number_of_distinct_predictions_only(rows, monkeypatch):
     monkeypatch.setattr(click_metrics, "MERGE_AT", 100)
     labels, scores = rows
     combiner = click_metrics.CountClicks(KEY, None)
@@ -86,7 +86,7 @@ def test_equal_predictions_are_counted_together_before_they_fill_the_memory(rows
         np.testing.assert_array_equal(found, wanted)
 
 
-def test_a_slice_of_one_class_and_no_row_have_the_values_that_tfma_gives():
+def test_a_slice_with_one_class_or_no_rows_has_tfmas_values():
     one_class = count(np.zeros(3, np.float32), np.float32([0.1, 0.5, 0.5]), [])
     assert click_metrics.auc(*one_class) == 0.0
     assert math.isnan(click_metrics.calibration(*one_class))
@@ -95,7 +95,7 @@ def test_a_slice_of_one_class_and_no_row_have_the_values_that_tfma_gives():
     assert math.isnan(click_metrics.log_loss(*click_metrics.NOTHING))
 
 
-def test_a_certain_prediction_that_is_wrong_costs_a_finite_loss():
+def test_a_wrong_prediction_of_exactly_0_has_a_finite_loss():
     assert click_metrics.log_loss(*count(np.float32([1, 1]), np.float32([0, 1]), [])) == pytest.approx(
         -math.log(1e-7) / 2, rel=1e-6
     )

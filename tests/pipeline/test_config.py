@@ -24,6 +24,9 @@ SMALL = {
 NUMBER = {
     "data": {"columns": ["label", "n", "c", "x"], "labels": {"ctr": "label", "s": {"column": "x", "predicts": "mean"}}}
 }
+COUNT = {
+    "data": {"columns": ["label", "n", "c", "x"], "labels": {"ctr": "label", "s": {"column": "x", "predicts": "count"}}}
+}
 AFTER = {
     "data": {"columns": ["label", "n", "c", "x"], "labels": {"ctr": "label", "o": {"column": "x", "after": "ctr"}}}
 }
@@ -64,7 +67,27 @@ def test_ranges_of_names_expand():
         ({"gates": {"auc": {"min": float("nan")}}}, r"gates.auc.min: .*finite number"),
         ({"gates": {"auc": {"min": 75}}}, r"gates: auc: no model has 75 or more, as it is at most 1; give a lower min"),
         ({"gates": {"rig": {"min": 1.01}}}, r"rig: no model has 1.01 or more"),
-        ({"gates": {"log_loss": {"max": -0.1}}}, r"log_loss: no model has -0.1 or less, as it is at least 0; give a"),
+        ({"gates": {"log_loss": {"max": -0.1}}}, r"log_loss: no model has -0.1 or less, as it is above 0; give a"),
+        ({"gates": {"log_loss": {"max": 0}}}, r"log_loss: no model has 0 or less, as it is above 0; give a higher max"),
+        ({"gates": {"rig": {"min": 1}}}, r"rig: no model has 1 or more, as it is below 1; give a lower min"),
+        ({"gates": {"calibration": {"max": 0}}}, r"calibration: no model has 0 or less, as it is above 0"),
+        (
+            {"gates": {"calibration": {"min": 1.1}}},
+            r"calibration: min: 1.1 blocks a perfect model, which has 1; give a lower min",
+        ),
+        (
+            {"gates": {"calibration": {"min": 0.5, "max": 0.9}}},
+            r"calibration: max: 0.9 blocks a perfect model, which has 1; give a higher max",
+        ),
+        ({"gates": {"auc": {"min": 0.7, "max": 0.7}}}, r"gates.auc: min equals max, and no model has exactly 0.7"),
+        ({"gates": {"max_drop": {"auc": 1}}}, r"max_drop: auc: 1 blocks no model, as it drops by at most 1"),
+        ({"gates": {"max_drop": {"auc": -1}}}, r"max_drop: auc: no model rises by 1, as it rises by less"),
+        ({**NUMBER, "gates": {"numbers": {"s": {"mae": {"max": 0}}}}}, r"mae: no model has 0 or less"),
+        ({**NUMBER, "gates": {"numbers": {"s": {"r2": {"min": 1}}}}}, r"r2: no model has 1 or more"),
+        (
+            {**COUNT, "gates": {"numbers": {"s": {"calibration": {"max": 0}}}}},
+            r"calibration: no model has 0 or less",
+        ),
         ({**NUMBER, "gates": {"numbers": {"s": {"r2": {"min": 2}}}}}, r"r2: no model has 2 or more"),
         (
             {"gates": {"auc": {"min": -1}}},
@@ -72,7 +95,7 @@ def test_ranges_of_names_expand():
         ),
         (
             {"gates": {"rig": {"max": 1.5}}},
-            r"gates: rig: max: 1.5 blocks no model, as it is at most 1; give a lower max",
+            r"gates: rig: max: 1.5 blocks no model, as it is below 1; give a lower max",
         ),
         ({"gates": {"calibration": {"min": -0.1, "max": 1.1}}}, r"calibration: min: -0.1 blocks no model"),
         ({"gates": {"max_drop": {"auc": 1.5}}}, r"max_drop: auc: 1.5 blocks no model, as it drops by at most 1"),

@@ -79,7 +79,7 @@ def test_bounds_that_hold_and_an_equal_model_pass(folder, tmp_path):
     bounds = {
         "auc": {"min": GOOD_AUC - 0.001, "max": GOOD_AUC + 0.001},
         "log_loss": {"min": log_loss(GOOD) - 0.001, "max": log_loss(GOOD) + 0.001},
-        "calibration": {"min": CALIBRATION - 0.001, "max": CALIBRATION + 0.001},
+        "calibration": {"min": min(CALIBRATION, 1) - 0.001, "max": max(CALIBRATION, 1) + 0.001},
     }
     gates = {**bounds, "max_drop": {"auc": 0.0, "log_loss": 0.0}}
     blessed, failing, rows = decide(folder, tmp_path, "good", "good", gates)
@@ -215,7 +215,7 @@ def bootstrap(metric, *models: str) -> np.ndarray:
         ("auc", metrics.auc, "min", 0.1, False),
         pytest.param("log_loss", metrics.log_loss, "max", 0.1, True, marks=pytest.mark.large),
         ("log_loss", metrics.log_loss, "max", -0.1, False),
-        ("calibration", metrics.calibration, "max", -0.1, False),
+        ("calibration", metrics.calibration, "min", 0.1, False),
     ],
 )
 def test_a_limit_with_confidence_is_kept_by_the_worst_that_chance_makes_of_the_metric(

@@ -70,19 +70,23 @@ def test_gauc_is_a_metric_of_the_validation_rows_and_leaves_rows_without_a_group
     assert "validation_gauc" not in validation_metrics(labels, scores, None, ("ctr",))
 
 
-@pytest.mark.parametrize(("monitor", "best"), [("gauc", 1), ("auc", 0), ("log_loss", 2), ("auc_minus_log_loss", 0)])
+@pytest.mark.parametrize(
+    ("monitor", "best"), [("gauc", 1), ("auc", 0), ("log_loss", 2), ("auc_minus_log_loss", 0), ("auc_plus_gauc", 2)]
+)
 def test_the_best_evaluation_is_by_the_monitored_metric(monitor, best):
     evaluations = [
-        {"validation_auc": 0.8, "validation_log_loss": 0.5, "validation_gauc": 0.60},
+        {"validation_auc": 0.8, "validation_log_loss": 0.44, "validation_gauc": 0.60},
         {"validation_auc": 0.7, "validation_log_loss": 0.45, "validation_gauc": 0.70},
-        {"validation_auc": 0.6, "validation_log_loss": 0.4, "validation_gauc": 0.65},
+        {"validation_auc": 0.75, "validation_log_loss": 0.4, "validation_gauc": 0.69},
     ]
     progress, training = Progress(learning_rate=0.1), Training(monitor=monitor, patience=9)
     for numbers in evaluations:
         progress.record(training, numbers)
     assert progress.best == best
-    assert measured("auc_minus_log_loss", evaluations[0]) == pytest.approx(0.3)
-    assert measured("gauc", {"validation_auc": 0.5}) is None
+    assert measured("auc_minus_log_loss", evaluations[0]) == pytest.approx(0.36)
+    assert measured("auc_plus_gauc", evaluations[0]) == pytest.approx(1.4)
+    for name in ("gauc", "auc_plus_gauc"):
+        assert measured(name, {"validation_auc": 0.5}) is None
 
 
 def test_the_published_training_lowers_the_rate_at_each_evaluation_without_a_gain():
@@ -124,6 +128,7 @@ COMPARING = [
     ({"loss": "pairwise_logistic", "monitor": "auc"}, "training.loss: pairwise_logistic compares rows of a group"),
     ({"loss": "jrc"}, "training.loss: jrc compares rows of a group"),
     ({"monitor": "gauc"}, "training.monitor: no group of the validation rows by .* has both classes; monitor auc"),
+    ({"monitor": "auc_plus_gauc"}, "training.monitor: no group of the validation rows by .* has both classes"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Training of StarSpace: its loss has the labels and weights of a batch, and rows stay within the largest length."""
+"""Training of StarSpace: a step follows the gradient of the pair loss, and max_norm limits the length of embeddings."""
 
 import os
 import pathlib
@@ -19,7 +19,7 @@ BATCH = ({"ids": IDS, "weight": WEIGHTS[:, None].astype(np.float32)}, LABELS[:, 
 
 
 def learner(backend: str, max_norm: float = 0.0, **training):
-    """A learner of one model, whatever the backend: its table has the same values."""
+    """A learner whose embedding table has the same values on every backend."""
     if backend == "jax":
         from ctrpipe.pipeline.training.jax_learner import make_learner
     else:
@@ -38,22 +38,22 @@ def table_of(made) -> np.ndarray:
 
 
 def check_gradient(backend: str) -> None:
-    """Fails unless a step follows the gradient of the loss of the pairs, by labels and weights, and of nothing else."""
+    """Asserts that a step moves the table by the gradient of the weighted pair loss, computed by finite differences."""
     made = learner(backend, **SHOWS_GRADIENTS)
     before = table_of(made)
     made.fit([BATCH])
     moved = before - table_of(made)
     for row, column in np.ndindex(*before.shape):
-        ends = [before.copy(), before.copy()]
-        ends[0][row, column] += 1e-6
-        ends[1][row, column] -= 1e-6
-        losses = [loss_by_loops(end, "cosine", "margin", 3, 0.3, LABELS, WEIGHTS) for end in ends]
+        shifted = [before.copy(), before.copy()]
+        shifted[0][row, column] += 1e-6
+        shifted[1][row, column] -= 1e-6
+        losses = [loss_by_loops(table, "cosine", "margin", 3, 0.3, LABELS, WEIGHTS) for table in shifted]
         np.testing.assert_allclose(moved[row, column], (losses[0] - losses[1]) / 2e-6, rtol=1e-2, atol=1e-4)
     assert np.abs(moved).max() > 0.05
 
 
 def check_max_norm(backend: str, optimizer: str) -> None:
-    """Fails unless a step is one without a largest length, and then the rows that it changed are shortened."""
+    """Asserts that a step with max_norm equals a step without it, followed by shortening the rows that it changed."""
     settings = {"optimizer": optimizer, "learning_rate": 0.1}
     free, bound = (learner(backend, max_norm, **settings) for max_norm in (0.0, 0.9))
     before = table_of(free)
@@ -61,7 +61,7 @@ def check_max_norm(backend: str, optimizer: str) -> None:
         made.fit([BATCH])
     lengths = np.linalg.norm(table_of(free), axis=1, keepdims=True)
     expected = table_of(free) * np.minimum(1, 0.9 / np.maximum(lengths, 1e-12))
-    if optimizer != "adam":  # which touches all rows
+    if optimizer != "adam":  # adam changes all rows
         others = np.setdiff1d(np.arange(len(before)), IDS)
         assert len(others) > 1 and (lengths[others] > 0.9).any()
         expected[others] = before[others]
@@ -71,13 +71,13 @@ def check_max_norm(backend: str, optimizer: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_step_follows_the_loss_of_the_pairs():
+def test_a_step_follows_the_gradient_of_the_pair_loss():
     check_gradient("tensorflow")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_rows_stay_within_the_largest_length(optimizer):
+def test_max_norm_shortens_the_rows_that_a_step_changed(optimizer):
     check_max_norm("tensorflow", optimizer)
 
 
@@ -92,7 +92,7 @@ def test_jax_does_the_same():
     assert run.returncode == 0 and run.stdout.split()[-1] == "equal", run.stderr[-2000:]
 
 
-def test_only_a_model_with_a_loss_of_its_own_reads_the_labels():
+def test_only_a_model_with_its_own_loss_receives_the_labels():
     inputs = {"ids": IDS}
     fm = build_network(Model(name="fm", embedding_dim=2), PAIRS, 1)
     assert with_labels(fm, inputs, LABELS, WEIGHTS) is inputs

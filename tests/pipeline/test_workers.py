@@ -1,4 +1,4 @@
-"""Several processes that train one model, as hosts would: TF_CONFIG, the chief, and those that follow it."""
+"""Several worker processes train one model, as on several hosts: a chief and its followers, described by TF_CONFIG."""
 
 import contextlib
 import dataclasses
@@ -41,7 +41,7 @@ def files(tmp_path_factory):
 
 
 def free_addresses(count: int) -> list[str]:
-    """Of ports that the system gives to no connection of another test, before a worker binds its own seconds later."""
+    """Returns addresses with free ports. The system assigns none of them to another test's connection meanwhile."""
     found: list[str] = []
     while len(found) < count:
         port = random.SystemRandom().randrange(20_000, 32_768)
@@ -57,7 +57,7 @@ def config_of(addresses: list[str], index: int) -> str:
 
 @contextlib.contextmanager
 def follower(addresses: list[str], backend: str = "tensorflow") -> Iterator[subprocess.Popen]:
-    """Worker 1; it does not outlive the test."""
+    """Runs worker 1 until the block ends."""
     command = [*python("tensorflow"), "-m", "ctrpipe.pipeline.training.follow", "--trainings", "1", "--wait", "120"]
     command += ["--backend", backend]
     root = str(pathlib.Path(__file__).parents[2])
@@ -74,12 +74,12 @@ def one_process(files, work, **changes):
     return train(TrainingJob(SMALL, training, MAP, *files, 1), work)
 
 
-AS_A_KILLED_ONE = (
-    "tests/pipeline/test_workers.py::test_a_killed_worker_ends_the_training_which_goes_on_with_the_next_one"
+KILLED_WORKER_TEST = (
+    "tests/pipeline/test_workers.py::test_training_ends_when_a_worker_is_killed_and_resumes_with_a_new_one"
 )
 
 
-@pytest.mark.large(like=AS_A_KILLED_ONE)
+@pytest.mark.large(like=KILLED_WORKER_TEST)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
@@ -111,13 +111,13 @@ def test_two_workers_train_the_model_of_one_process(changes, files, tmp_path, mo
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.large(like=AS_A_KILLED_ONE)
+@pytest.mark.large(like=KILLED_WORKER_TEST)
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", "tensorflow"])
-def test_two_workers_begin_with_a_parent_as_one_process_does(backend, files, tmp_path, monkeypatch):
-    """The chief alone reads the parent; the other worker has its weights and moments from the chief.
+def test_two_workers_warm_start_like_one_process(backend, files, tmp_path, monkeypatch):
+    """Only the chief reads the parent. The other worker receives weights and moments from the chief.
 
-    The training rows are half of the negatives, so the logits are shifted in both.
+    Half of the negatives are sampled, so both sides shift their logits.
     """
     half = dataclasses.replace(MAP, negative_sampling=0.5)
     changes = {"backend": backend, "optimizer": "lazy_adam", "epochs": 1, "warm_start": WarmStart()}
@@ -141,7 +141,7 @@ def test_two_workers_begin_with_a_parent_as_one_process_does(backend, files, tmp
 
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["tensorflow", pytest.param("jax", marks=pytest.mark.large)])
-def test_a_killed_worker_ends_the_training_which_goes_on_with_the_next_one(backend, files, tmp_path, monkeypatch):
+def test_training_ends_when_a_worker_is_killed_and_resumes_with_a_new_one(backend, files, tmp_path, monkeypatch):
     """With averaged weights, every worker must load the average and continue from its own weights."""
     addresses = free_addresses(2)
     monkeypatch.setenv("TF_CONFIG", config_of(addresses, 0))
@@ -159,7 +159,7 @@ def test_a_killed_worker_ends_the_training_which_goes_on_with_the_next_one(backe
             train(TrainingJob(SMALL, training, MAP, *files, 1), tmp_path / "two", kill_after_the_second)
     assert "\n" not in str(lost.value)
     again: list[int] = []
-    addresses = free_addresses(2)  # what the killed worker left may still be at the others
+    addresses = free_addresses(2)  # the killed worker's connections may still hold the others
     monkeypatch.setenv("TF_CONFIG", config_of(addresses, 0))
     with follower(addresses, backend) as other:
         job = TrainingJob(SMALL, training, MAP, *files, 1)
@@ -180,8 +180,8 @@ def test_a_killed_worker_ends_the_training_which_goes_on_with_the_next_one(backe
 
 
 @pytest.mark.parametrize("done", [True, False])
-def test_a_worker_that_is_lost_in_parting_has_trained(done, tmp_path, monkeypatch):
-    """A stand-in for the training's process: the coordination service aborts it, before or after the training's end."""
+def test_a_process_that_aborts_has_succeeded_if_its_training_had_ended(done, tmp_path, monkeypatch):
+    """A script replaces the training process, which the coordination service may abort before or after its end."""
     lines = [json.dumps({JOINED: "mlp"}), *([json.dumps({ENDED: True})] if done else [])]
     source = f"import os\nprint({chr(10).join(lines)!r}, flush=True)\nos.abort()\n"
     (tmp_path / "aborted.py").write_text(source)
@@ -192,7 +192,7 @@ def test_a_worker_that_is_lost_in_parting_has_trained(done, tmp_path, monkeypatc
     assert (process.joined, process.code, said) == ("mlp", 0 if done else -signal.SIGABRT, [])
 
 
-def test_a_member_says_that_it_has_trained_before_it_parts(monkeypatch, capsys):
+def test_a_member_reports_the_end_of_training_before_it_leaves_the_cluster(monkeypatch, capsys):
     def part():
         said.extend(capsys.readouterr().out.splitlines())
         raise RuntimeError("the others are gone")
@@ -214,7 +214,7 @@ def test_a_member_says_that_it_has_trained_before_it_parts(monkeypatch, capsys):
     assert [json.loads(line) for line in said] == [{JOINED: "mlp"}, {ENDED: True}]
 
 
-def test_a_worker_that_never_comes_is_one_line_with_its_address(files, tmp_path, monkeypatch):
+def test_a_worker_that_does_not_join_is_named_by_its_address(files, tmp_path, monkeypatch):
     addresses = free_addresses(2)
     monkeypatch.setenv("TF_CONFIG", config_of(addresses, 0))
     training = Training(**SETTINGS, worker_timeout_seconds=0.5)
@@ -222,7 +222,7 @@ def test_a_worker_that_never_comes_is_one_line_with_its_address(files, tmp_path,
         train(TrainingJob(MODEL, training, MAP, *files, 1), tmp_path)
 
 
-def test_a_chief_that_never_comes_is_one_line_with_its_address(monkeypatch):
+def test_a_chief_that_begins_no_training_is_named_by_its_address(monkeypatch):
     addresses = free_addresses(2)
     monkeypatch.setenv("TF_CONFIG", config_of(addresses, 1))
     result = CliRunner().invoke(follow.main, ["--wait", "0.5"])
@@ -237,7 +237,7 @@ def test_only_the_chief_runs_a_training_and_only_the_others_follow(files, tmp_pa
         match="this is b:2, and a:1 is the chief.*python -m ctrpipe.pipeline.training.follow --backend tensorflow here",
     ):
         train(TrainingJob(MODEL, Training(**SETTINGS), MAP, *files, 1), tmp_path)
-    assert not list(tmp_path.iterdir())  # nothing of the chief's is written over
+    assert not list(tmp_path.iterdir())  # the chief's files are untouched
     monkeypatch.setenv("TF_CONFIG", config_of(["a:1", "b:2"], 0))
     result = CliRunner().invoke(follow.main, [])
     assert result.exit_code == 2 and "a:1 is the chief" in result.output
@@ -256,7 +256,7 @@ def test_only_the_chief_runs_a_training_and_only_the_others_follow(files, tmp_pa
         ("model.name cascading_nn_gbdt", {"model": Model(name="cascading_nn_gbdt")}),
     ],
 )
-def test_what_jax_has_on_one_host_alone_is_one_line(key, changes, files, tmp_path, monkeypatch):
+def test_settings_that_jax_supports_on_one_host_only_are_refused(key, changes, files, tmp_path, monkeypatch):
     monkeypatch.setenv("TF_CONFIG", config_of(["a:1", "b:2"], 0))
     changes = dict(changes)
     model = changes.pop("model", MODEL)
@@ -268,7 +268,7 @@ def test_what_jax_has_on_one_host_alone_is_one_line(key, changes, files, tmp_pat
     assert not list(tmp_path.iterdir())
 
 
-def test_a_chief_of_its_own_role_comes_before_the_workers(monkeypatch):
+def test_a_chief_with_its_own_role_comes_before_the_workers(monkeypatch):
     cluster = {"worker": ["a:1", "b:2"], "chief": ["c:3"]}
     for role, index, place in (("chief", 0, 0), ("worker", 0, 1), ("worker", 1, 2)):
         monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": role, "index": index}}))

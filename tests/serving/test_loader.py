@@ -18,6 +18,7 @@ from ctrpipe.serving.layout import Asset, asset_path
 from ctrpipe.serving.loader import Servable
 from ctrpipe.serving.server import core
 from ctrpipe.serving.server.options import parse_flags
+from ctrpipe.serving.server.row_cost import measure
 from ctrpipe.serving.server.session_options import for_first_versions, session_config
 
 
@@ -30,6 +31,9 @@ class Straight(tf.Module):
 
 
 class Model(Straight):
+    def __init__(self):
+        self.bias = tf.Variable(0.0)
+
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
     def echo(self, text):
         return {"text": tf.identity(text), "bytes": tf.strings.length(text)}
@@ -42,18 +46,30 @@ class Model(Straight):
     def endless(self, x):
         return {"y": tf.while_loop(lambda x: tf.reduce_all(x < np.inf), lambda x: [tf.sin(x)], [x])[0]}
 
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="x")])
+    def streamed(self, x):
+        return {"y": tf.data.Dataset.from_tensor_slices(x).reduce(0.0, lambda total, value: total + value)}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int32, name="sizes")])
+    def shaped(self, sizes):
+        return {"text": tf.fill(sizes, "a"), "ones": tf.ones(sizes)}
+
 
 @pytest.fixture(scope="module")
 def version(tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
     model = Model()
-    tf.saved_model.save(
-        model, str(folder), {name: getattr(model, name) for name in ("scaled", "echo", "shout", "endless")}
-    )
+    names = ("scaled", "echo", "shout", "endless", "streamed", "shaped")
+    tf.saved_model.save(model, str(folder), {name: getattr(model, name) for name in names})
     file = folder / "saved_model.pb"
     saved = saved_model_pb2.SavedModel.FromString(file.read_bytes())
     default = text_format.Parse("dtype: DT_FLOAT tensor_shape {} float_val: 10", tensor_pb2.TensorProto())
-    saved.meta_graphs[0].signature_def["scaled"].defaults["scale"].CopyFrom(default)
+    graph = saved.meta_graphs[0]
+    graph.signature_def["scaled"].defaults["scale"].CopyFrom(default)
+    graph.signature_def["nowhere"].outputs["y"].name = "nowhere"
+    handle = next(node.name for node in graph.graph_def.node if node.op == "VarHandleOp")
+    for infos in (graph.signature_def["handle"].outputs, graph.signature_def["handle_in"].inputs):
+        infos["y"].name, infos["y"].dtype = f"{handle}:0", tf.resource.as_datatype_enum
     file.write_bytes(saved.SerializeToString())
     return folder
 
@@ -83,6 +99,33 @@ def test_strings_of_many_dimensions_are_refused(servable, dimensions):
     assert servable.run("echo", {"text": text.reshape([1] * 32)}, ["bytes"])["bytes"].shape == (1,) * 32
     with pytest.raises(ValueError, match=f"strings has {dimensions} dimensions; at most 32"):
         servable.run("echo", {"text": text.reshape([1] * dimensions)}, ["bytes"])
+
+
+@pytest.mark.parametrize(("output", "most"), [("text", 32), ("ones", 64)])
+def test_an_output_of_more_dimensions_than_numpy_has_is_refused(servable, output, most):
+    """TensorFlow would end the process."""
+    sizes = np.ones(most, np.int32)
+    assert servable.run("shaped", {"sizes": sizes}, [output])[output].shape == (1,) * most
+    deeper = {"sizes": np.ones(most + 1, np.int32)}
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"has more than {most} dimensions"):
+        servable.run("shaped", deeper, [output])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="has more than 32 dimensions"):
+        servable.peak_bytes("shaped", deeper)
+
+
+def test_an_output_that_the_graph_does_not_have_has_the_error_of_a_sessions_run(servable):
+    message = "Tensor nowhere:0, specified in either feed_devices or fetch_devices was not found in the Graph"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        servable.run("nowhere", {})
+
+
+def test_an_output_that_is_a_handle_is_refused(servable):
+    with pytest.raises(ValueError, match="is of type resource, which has no values"):
+        servable.run("handle", {})
+
+
+def test_the_cost_of_a_row_of_handles_is_not_known(servable):
+    assert measure(servable, "handle_in").row_bytes > 2 * 8000
 
 
 def test_outputs_have_the_order_they_were_asked_for_in(servable):
@@ -188,17 +231,44 @@ def test_an_input_of_another_type_has_the_words_of_a_sessions_run_in_either_thre
         straight.run("scaled", {"x": x(1), "scale": x(1)}, timeout_seconds=9.5)  # short: the next one stays in thread
 
 
-def test_a_signature_with_a_loop_never_runs_where_nothing_stops_it(version, monkeypatch):
+@pytest.mark.parametrize("signature", ["endless", "streamed"])
+def test_a_signature_that_may_take_any_time_never_runs_where_nothing_stops_it(version, signature, monkeypatch):
     seen, run = [], Servable._session_run
     monkeypatch.setattr(Servable, "_session_run", lambda self, *rest: seen.append(rest[-1]) or run(self, *rest))
     servable = Servable(version, config=session_config(parse_flags([])))
     for _ in range(3):
-        servable.run("endless", {"x": x(np.inf)}, timeout_seconds=9.5)
+        servable.run(signature, {"x": x(np.inf)}, timeout_seconds=9.5)
     assert [options.timeout_in_ms for options in seen] == [9500] * 3
     for _ in range(3):
         servable.run("scaled", {"x": x(1), "scale": x(2)}, timeout_seconds=9.5)
     assert len(seen) == 4  # without a loop, the first run alone
     servable.close()
+
+
+def test_a_measurement_without_an_end_stops_and_is_not_repeated(servable, monkeypatch):
+    monkeypatch.setattr(loader, "_MEASURED_MILLISECONDS", 100)
+    tried = []
+
+    def endless(servable, signature, inputs):
+        tried.append(signature)
+        return measured(servable, "endless", {"x": x(1)})
+
+    measured = Servable.peak_bytes
+    monkeypatch.setattr(Servable, "peak_bytes", endless)
+    assert measure(servable, "echo").row_bytes > 2 * 8000  # of an unknown signature
+    assert tried == ["echo"]
+
+
+@pytest.mark.parametrize(("row_bytes", "rows"), [(1 << 20, 9), (100 << 20, 2)])
+def test_a_measurement_takes_few_rows_where_each_takes_much_memory(servable, row_bytes, rows, monkeypatch):
+    sizes = []
+
+    def peak_bytes(servable, signature, inputs):
+        sizes.append(len(inputs["x"]))
+        return row_bytes * sizes[-1]
+
+    monkeypatch.setattr(Servable, "peak_bytes", peak_bytes)
+    assert measure(servable, "scaled").row_bytes == 2 * row_bytes + 1 and sizes == [1, 1, rows]
 
 
 def test_strings_keep_every_byte(servable):

@@ -152,5 +152,5 @@ def test_answers_that_are_written_as_bytes_are_those_of_protobuf(rows, width):
 
 def test_a_label_that_is_not_utf8_is_an_error():
     version, classes = SimpleNamespace(name="m", number=3), np.array([[b"\xff"]], object)
-    with pytest.raises(UnicodeDecodeError):
+    with pytest.raises(ServingError, match=r"The label b'\\xff' is not UTF-8"):
         grpc_answers.classification_response(version, "s", classes, None)

@@ -47,6 +47,9 @@ def one(value, kind):
         ("c", [one(7, pa.int64()), one("7", pa.string()), one(7.0, pa.float64()), one(b"7", pa.binary())]),
         ("c", [one(7, pa.int8()), one(7.0, pa.float32()), one(decimal.Decimal(7), pa.decimal128(3, 0))]),
         ("c", [one(0.1, pa.float32()), one(0.1, pa.float64()), one("0.1", pa.large_string())]),
+        ("c", [one(CENT, pa.decimal128(5, 2)), one(CENT, pa.decimal128(6, 3)), one("1.5", pa.string())]),
+        ("c", [one(1.5, pa.float64()), one(CENT, pa.decimal256(50, 4))]),
+        ("c", [one(DAY.time(), kind) for kind in (pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns"))]),
         ("c", [one(None, pa.null()), one("a", pa.string()), one("a", pa.string()).dictionary_encode()]),
         ("c", [one(True, pa.bool_()), one(1, pa.int64())]),
         ("tags", [one([7], pa.list_(pa.int64())), one(["7"], pa.list_(pa.string())), one("7", pa.string())]),
@@ -72,9 +75,7 @@ def test_types_with_the_same_texts_are_read_as_the_same_values(column, ways, tmp
         (one(DAY, pa.timestamp("us")), one(str(DAY), pa.string())),
         (one(DAY, pa.timestamp("us")), one(1777636800, pa.int64())),
         (one(True, pa.bool_()), one("true", pa.string())),
-        (one(CENT, pa.decimal128(5, 2)), one(CENT, pa.decimal128(6, 3))),
-        (one(CENT, pa.decimal128(5, 2)), one(1.5, pa.float64())),
-        (one(CENT, pa.decimal128(5, 2)), one("1.5", pa.string())),
+        (one(DAY.time(), pa.time32("s")), one("12:00", pa.string())),
     ],
 )
 @pytest.mark.parametrize("turned", [False, True])
@@ -96,6 +97,14 @@ def test_each_pair_of_types_is_compared(tmp_path):
     for order in itertools.permutations(ways):
         with pytest.raises(InputError, match=r"column c is of type (bool|string), and of type (bool|string) in"):
             plan(files(tmp_path, *order), SPEC)
+
+
+def test_a_decimal_beside_a_text_with_the_zeros_of_its_type_is_refused(tmp_path):
+    paths = files(tmp_path, one(CENT, pa.decimal128(5, 2)), one("1.50", pa.string()))
+    with pytest.raises(
+        InputError, match=r"decimal128\(5, 2\) in .*'1.50' is another category than the same number there"
+    ):
+        plan(paths, SPEC)
 
 
 @pytest.mark.parametrize("text", ["02139", "+5", ".5", "0.50", "-007"])

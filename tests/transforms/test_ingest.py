@@ -12,10 +12,11 @@ import tensorflow as tf
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.processes import Workers
 from ctrpipe.transforms.log import ingest as ingestion
-from ctrpipe.transforms.log.ingest import ingest, to_examples
+from ctrpipe.transforms.log.ingest import ingest, to_examples, why_empty
 from ctrpipe.transforms.log.payload import payload_files, payload_schema, read_payload
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.split import SPLITS
+from ctrpipe.transforms.log.split_counts import count_splits
 
 HERE = Workers(processes=1)
 PLACES = {"two processes": Workers(processes=2), "beam": Workers(beam_args=("--direct_num_workers=1",))}
@@ -314,6 +315,16 @@ def test_a_column_that_is_always_missing_is_refused(tmp_path):
 def test_too_few_rows_for_the_splits_are_refused(tmp_path):
     with pytest.raises(InputError, match="split has no rows"):
         run(tmp_path, lines(3))
+
+
+@pytest.mark.parametrize(("groups", "said"), [(1, "1 group, whose rows are"), (2, "2 groups, each with its rows")])
+def test_a_log_of_few_groups_says_how_many_there_are(groups, said, tmp_path):
+    log = spec(split={"by": "group", "column": "c"})
+    (tmp_path / "counted.tsv").write_text("".join(f"{row % 2}\t{row}\t{row % groups}\t14102100\n" for row in range(50)))
+    counted = count_splits(log, [str(tmp_path / "counted.tsv")])
+    assert why_empty(counted, log.data.split) == f" (c has {said} in one split)"
+    with pytest.raises(InputError, match=rf"split has no rows \(c has {said} in one split\); give more data"):
+        run(tmp_path, (tmp_path / "counted.tsv").read_text().splitlines(), log)
 
 
 def test_the_real_log_splits_as_the_protocol_says(tmp_path, real_data):

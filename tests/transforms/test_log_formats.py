@@ -295,7 +295,17 @@ TEXTS_READ = (None, TWO)
 PARQUET_TYPES = {
     "half floats": (HALF, *HALF_READ),
     "half floats of a dictionary": (pa.DictionaryArray.from_arrays(pa.array([0, 1, None]), HALF[:2]), *HALF_READ),
-    "decimals": (pa.array([Decimal("1.50"), Decimal("-2.25"), None]), [1.5, -2.25, None], [b"1.50", b"-2.25", None]),
+    "decimals": (pa.array([Decimal("1.50"), Decimal("-2.25"), None]), [1.5, -2.25, None], [b"1.5", b"-2.25", None]),
+    "decimals of 256 bits": (
+        pa.array([Decimal("0.50"), Decimal("7.00"), None], pa.decimal256(50, 2)),
+        [0.5, 7.0, None],
+        [b"0.5", b"7", None],
+    ),
+    "times of day": (
+        pa.array([datetime.time(3), datetime.time(10, 20, 30, 450000), None], pa.time32("ms")),
+        None,
+        [b"03:00:00", b"10:20:30.45", None],
+    ),
     "uint64": (
         pa.array([2**64 - 1, 7, None], pa.uint64()),
         [2.0**64, 7.0, None],

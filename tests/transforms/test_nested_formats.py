@@ -434,7 +434,7 @@ ANY = [  # a type of Avro, a value, and what the same value of a text would be
     (
         {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2},
         decimal.Decimal("12.50"),
-        b"12.50",
+        b"12.5",
     ),
     ({"type": "array", "items": ["null", "string"]}, ["a", None, "b"], b"a|b"),
     ({"type": "array", "items": {"type": "string", "logicalType": "uuid"}}, [ID], str(ID).encode()),

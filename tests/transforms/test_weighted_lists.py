@@ -10,6 +10,7 @@ import pydantic
 import pytest
 import tensorflow as tf
 
+from ctrpipe.common.errors import InputError
 from ctrpipe.models.base.feature_map import SLOT_WEIGHTS
 from ctrpipe.transforms.features.analyzers import LogCounter
 from ctrpipe.transforms.features.learned import Learned
@@ -73,6 +74,20 @@ def test_maps_of_parquet_are_lists_with_weights(tmp_path, keys, weights):
     strings = pa.array([["t1:0.5", "t2:2"], None], pa.list_(pa.string()))
     pa.parquet.write_table(pa.table({"click": [0, 1], "tags": strings}), tmp_path / "log.parquet")
     assert read(tmp_path / "log.parquet", spec("parquet")) == (["t1:0.5|t2:2", None], [])
+
+
+@pytest.mark.parametrize("weight", [pa.float32(), pa.decimal128(5, 2)], ids=str)
+def test_a_list_of_pairs_whose_weight_comes_first_is_refused(tmp_path, weight):
+    """Otherwise the weight 0.5 of the item 7 would be the item 0.5 with the weight 7."""
+    pairs = pa.struct([("score", weight), ("item", pa.int64())])
+    values = pa.array([[{"score": 2, "item": 7}], None], pa.list_(pairs))
+    pa.parquet.write_table(pa.table({"click": [0, 1], "tags": values}), tmp_path / "log.parquet")
+    with pytest.raises(InputError, match="tags of type .*: the element comes before its weight, and score"):
+        read(tmp_path / "log.parquet", spec("parquet"))
+    turned = pa.struct([("item", pa.int64()), ("score", weight)])
+    values = pa.array([[{"score": 2, "item": 7}], None], pa.list_(turned))
+    pa.parquet.write_table(pa.table({"click": [0, 1], "tags": values}), tmp_path / "log.parquet")
+    assert read(tmp_path / "log.parquet", spec("parquet")) == (["7:2", None], [])
 
 
 def test_objects_of_json_lines_are_lists_with_weights(tmp_path):

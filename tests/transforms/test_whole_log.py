@@ -1,3 +1,5 @@
+"""write_whole_log writes all good rows of a log to one payload, without a split."""
+
 import gzip
 
 import pyarrow as pa
@@ -32,7 +34,7 @@ def read(folder) -> dict:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
-def test_all_good_rows_come_in_the_logs_order(tmp_path, log, processes):
+def test_all_good_rows_are_written_in_the_order_of_the_log(tmp_path, log, processes):
     (tmp_path / "out").mkdir()
     counts = write_whole_log(SPEC, log, True, tmp_path / "out", Workers(processes=processes))
     assert (counts.rows, counts.rejected) == (19, 1)
@@ -43,14 +45,14 @@ def test_all_good_rows_come_in_the_logs_order(tmp_path, log, processes):
     assert rows["click"] == [0, 1] * 5 + [1] * 9
 
 
-def test_without_labels_the_payload_has_none(tmp_path):
+def test_a_log_without_labels_gives_a_payload_without_labels(tmp_path):
     (tmp_path / "log.tsv").write_text("1\ta\n2\tb\n")
     (tmp_path / "out").mkdir()
     assert write_whole_log(SPEC, [str(tmp_path / "log.tsv")], False, tmp_path / "out", Workers(processes=1)).rows == 2
     assert read(tmp_path / "out") == {"price": [1, 2], "site": [b"a", b"b"]}
 
 
-def test_too_many_malformed_rows_are_the_users_mistake(tmp_path, log):
+def test_too_many_malformed_rows_are_an_input_error(tmp_path, log):
     strict = SPEC.model_copy(update={"data": SPEC.data.model_copy(update={"max_bad_row_rate": 0.04})})
     with pytest.raises(InputError, match=r"2.tsv.gz: line 3: price: 'x' is not a number; 1 of 20 rows are malformed"):
         write_whole_log(strict, log, True, tmp_path, Workers(processes=1))

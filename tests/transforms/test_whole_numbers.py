@@ -1,5 +1,6 @@
 """123.0 is read as 123 for a category, a key, a user or an item."""
 
+import decimal
 import json
 import math
 
@@ -40,6 +41,16 @@ def test_the_text_of_a_whole_number_is_its_digits():
     assert found == [*map(repr, others[:5]), None, None, "4"] and not faults
     narrow = pa.array([0.1, 16777216.0, 1e-5], pa.float32())
     assert texts_of_floats(narrow, "c", faults).to_pylist() == ["0.1", "16777216", "1e-05"] and not faults
+
+
+@pytest.mark.parametrize("text", ["0.1", "0.1234567891", "48.85661400000001", "1e-10", "16777217.5"])
+def test_a_fraction_has_one_text_as_a_decimal_a_double_and_a_number_of_json(text, tmp_path):
+    (tmp_path / "log.jsonl").write_text(f'{{"y": 1, "user": {text}, "tags": [], "seen": []}}\n')
+    read = [*LogReader(spec("jsonl")).read(str(tmp_path / "log.jsonl"))]
+    for number in (pa.array([float(text)]), pa.array([decimal.Decimal(text)], pa.decimal128(38, 17))):
+        pq.write_table(pa.table({"y": [1], "user": number, "tags": [[]], "seen": [[]]}), tmp_path / "log.parquet")
+        read += LogReader(spec("parquet")).read(str(tmp_path / "log.parquet"))
+    assert {batch.rows["user"][0].as_py() for batch in read} == {repr(float(text)).encode()}
 
 
 @pytest.mark.parametrize(

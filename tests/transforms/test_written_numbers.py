@@ -145,6 +145,16 @@ def test_a_number_beside_a_text_that_is_written_otherwise_is_refused(tmp_path, r
 def test_numbers_beside_texts_that_are_written_alike_and_texts_alone_are_read(tmp_path):
     mixture_of(tmp_path, {"zip": 2139}, {"zip": "2139"}, {"zip": "123.0"}, {"zip": "a02"}).mixture().check()
     mixture_of(tmp_path, {"zip": "02139"}, {"zip": "2139"}, {"zips": ["07"]}).mixture().check()
+    mixture_of(tmp_path, {"zip": True}, {"zip": 1}, {"zip": "0"}, {"zip": "truth"}).mixture().check()
+    mixture_of(tmp_path, {"zip": "true"}, {"zip": "False"}, {"zip": 1}).mixture().check()
+
+
+@pytest.mark.parametrize("text", ["true", "True", "FALSE"])
+def test_a_boolean_beside_the_text_of_one_is_refused(text, tmp_path):
+    told = f"column zip is true or false, and the text '{text}' in line .*different categories; write all as texts"
+    for rows in ([{"zip": True}, {"zip": text}], [{"zip": text}, {"zip": "a"}, {"zip": False}]):
+        with pytest.raises(InputError, match=told):
+            mixture_of(tmp_path, *rows).mixture().check()
 
 
 @pytest.mark.parametrize("kept", ["uzer", "nothere"])

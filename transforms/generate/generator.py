@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from ctrpipe.common import metrics
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import atomic_path
 from ctrpipe.transforms.generate.blocks import BLOCK_ROWS, Block, draw_block, draw_labels
@@ -236,25 +237,19 @@ class Score:
         self.rows = 0
         self.positives = 0
         self.loss = 0.0
-        self._kept = 0
-        self._clicked: list[np.ndarray] = []
-        self._skipped: list[np.ndarray] = []
+        self._kept: list[tuple[np.ndarray, np.ndarray]] = []
 
     def add(self, labels: np.ndarray, probabilities: np.ndarray) -> None:
         """Adds rows with labels (0 or 1) and true probabilities, [N] each."""
         clicked = labels == 1
-        self.rows += len(labels)
         self.positives += int(clicked.sum())
         self.loss -= float(np.log(np.where(clicked, probabilities, 1.0 - probabilities)).sum())
-        keep = max(0, min(len(labels), AUC_ROWS - self._kept))
-        self._kept += keep
-        self._clicked.append(probabilities[:keep][clicked[:keep]])
-        self._skipped.append(probabilities[:keep][~clicked[:keep]])
+        if (left := AUC_ROWS - self.rows) > 0:
+            self._kept.append((clicked[:left], probabilities[:left]))
+        self.rows += len(labels)
 
     def auc(self) -> float:
         """Returns the AUC; NaN if the rows have one class only."""
-        clicked, skipped = np.sort(np.concatenate(self._clicked)), np.sort(np.concatenate(self._skipped))
-        if not len(clicked) or not len(skipped):
-            return float("nan")
-        below = np.searchsorted(skipped, clicked, "left") + np.searchsorted(skipped, clicked, "right")
-        return float(below.sum(dtype=np.float64) / 2 / (len(clicked) * len(skipped)))
+        clicked, probabilities = (np.concatenate(parts) for parts in zip(*self._kept, strict=True))
+        value = metrics.auc(clicked, probabilities)
+        return float("nan") if value is None else value

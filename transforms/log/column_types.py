@@ -1,7 +1,7 @@
 """Checks that equal values of a column become equal texts in all files of a log, even if the column's types differ.
 
-A category, a user or a key is compared as text. Whole numbers, floating-point numbers and texts of the same value have
-the same text, 123. Two types of timestamps, decimals or booleans do not; neither do the text 02139 and the number 2139.
+A category, a user or a key is compared as text. Whole numbers, floating-point numbers, decimals and texts of the same
+value have the same text, 123. Two types of timestamps do not; neither do the text 02139 and the number 2139.
 """
 
 import dataclasses
@@ -23,6 +23,9 @@ _NUMBER, _TRUTH, _TEXT = "number", "truth", "text"
 # A number that is not written as the text of a number: 02139, +5, .5, 0.50.
 _OTHERWISE = r"(?:[+-]?0\d[\d.]*|\+[\d.]+|-?\.\d+|-?\d+\.\d*[1-9]0+)"
 _WRITTEN_OTHERWISE = f"^{_OTHERWISE}$"
+_TRUTHS = pa.array(
+    [b"true", b"True", b"TRUE", b"false", b"False", b"FALSE"]
+)  # texts, beside booleans, which are 1 and 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,18 +102,22 @@ def _check_texts(
 class Mixture:
     """By column in JSON, what one part of a log may have and another must not.
 
-    Equal values of a column of categories could be different categories: the number 2139 and the text 02139. A field
-    of an object would be missing without a word where the object's place has a text.
+    Equal values of a column of categories could be different categories: the number 2139 and the text 02139, or true
+    and the text true. A field of an object would be missing without a word where the object's place has a text.
 
     Attributes:
         numbers: The file and the line of the first number of each column.
         texts: The first number-like text of each column that differs from a number's own text, with its file and line.
+        truths: The file and the line of the first true or false of each column.
+        words: The first text true or false of each column, with its file and line.
         fields: The file and the line of the first field of an object of each column, such as `ad.id`.
         no_objects: The first value where that object must be, with its file and line.
     """
 
     numbers: dict[str, tuple[str, int]] = dataclasses.field(default_factory=dict)
     texts: dict[str, tuple[str, int, str]] = dataclasses.field(default_factory=dict)
+    truths: dict[str, tuple[str, int]] = dataclasses.field(default_factory=dict)
+    words: dict[str, tuple[str, int, str]] = dataclasses.field(default_factory=dict)
     fields: dict[str, tuple[str, int]] = dataclasses.field(default_factory=dict)
     no_objects: dict[str, tuple[str, int, str]] = dataclasses.field(default_factory=dict)
 
@@ -125,19 +132,26 @@ class Mixture:
         lines: np.ndarray,
         columns: Mapping[str, pa.Array],
         numbers: Mapping[str, int],
+        truths: Mapping[str, int],
         separators: Mapping[str, str],
     ) -> None:
-        """Notes each column's first number, and its first text such as 02139, which no number is written as.
+        """Notes each column's first number and boolean, and its first text such as 02139 or true, which none becomes.
 
         Args:
             path: The file.
             lines: The line of each row.
             columns: The values of columns whose values are compared, binary.
-            numbers: The first row of each column that has a number.
+            numbers, truths: The first row of each column that has a number, and a boolean.
             separators: The separators of lists.
         """
         for name, row in numbers.items():
             self.numbers.setdefault(name, (path, int(lines[row])))
+        for name, row in truths.items():
+            self.truths.setdefault(name, (path, int(lines[row])))
+        for name in columns.keys() - self.words.keys():
+            place = pc.index(pc.is_in(columns[name], value_set=_TRUTHS), True).as_py()
+            if place >= 0:
+                self.words[name] = (path, int(lines[place]), excerpt(columns[name][place].as_py()))
         for name in columns.keys() - self.texts.keys():
             end = f"(?:$|{re.escape(separators[name])})" if name in separators else "$"
             pattern = f"{end.replace('$', '^')}{_OTHERWISE}{end}"
@@ -174,13 +188,14 @@ class Mixture:
                 f"{other}: line {other_line}: {text}, and an object in {where}: {name} would be missing here; write an "
                 "object or null in every row"
             )
-        for name in sorted(self.numbers.keys() & self.texts.keys()):
-            (path, line), (of_text, text_line, text) = self.numbers[name], self.texts[name]
-            where = f"line {text_line}" if of_text == path else f"{of_text}, line {text_line}"
-            raise InputError(
-                f"{path}: line {line}: column {name} is a number, and the text '{text}' in {where}: equal values would "
-                "be different categories; write all as texts, or all as numbers"
-            )
+        for kind, values, texts in (("a number", self.numbers, self.texts), ("true or false", self.truths, self.words)):
+            for name in sorted(values.keys() & texts.keys()):
+                (path, line), (of_text, text_line, text) = values[name], texts[name]
+                where = f"line {text_line}" if of_text == path else f"{of_text}, line {text_line}"
+                raise InputError(
+                    f"{path}: line {line}: column {name} is {kind}, and the text '{text}' in {where}: equal values "
+                    "would be different categories; write all as texts, or none"
+                )
 
 
 def _written(kind: pa.DataType) -> str:
@@ -191,9 +206,9 @@ def _written(kind: pa.DataType) -> str:
         return ""
     if pa.types.is_boolean(kind):
         return _TRUTH
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+    if any(is_number(kind) for is_number in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)):
         return _NUMBER
-    if pa.types.is_decimal(kind):
-        return _NUMBER if kind.scale <= 0 else f"decimal of {kind.scale}"
+    if pa.types.is_time(kind):
+        return "time of day"
     are_texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_binary)
     return _TEXT if any(is_text(kind) for is_text in are_texts) else str(kind)

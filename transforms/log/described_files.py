@@ -1,11 +1,9 @@
 """Descriptions of a log's files: a hash of the contents, and the state of each file."""
 
-import contextlib
 import hashlib
 import json
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ctrpipe.common.files import write_json
@@ -62,10 +60,3 @@ def same_contents(data: list[dict[str, Any]]) -> list[str]:
             shown = f"{excerpt(file['path'])} has the same bytes as {excerpt(before)}"
             lines.append(f"{shown}: its rows count twice, and may be training and test rows at once")
     return lines
-
-
-@contextlib.contextmanager
-def described(files: list[str]) -> Iterator[Future[list[dict[str, Any]]]]:
-    """Yields a future of the files' descriptions, which a thread computes while the block runs."""
-    with ThreadPoolExecutor(1) as thread:
-        yield thread.submit(lambda: describe_files(files))

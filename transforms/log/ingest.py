@@ -61,6 +61,7 @@ class IngestResult:
         reasons: Number of malformed rows by reason.
         spans: First and last file of each split (`by: order` and `by: files`), or its first and last time (`by: time`).
         of_column: What is strange about the values of the split's column (`by: group` and `by: time`).
+        groups: Number of groups (`by: group`), of a sample where there are thousands.
     """
 
     rows: dict[str, int]
@@ -70,6 +71,7 @@ class IngestResult:
     reasons: dict[str, int]
     spans: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     of_column: list[str] = dataclasses.field(default_factory=list)
+    groups: int = 0
 
     def to_json(self) -> str:
         """Returns the counts as JSON."""
@@ -153,7 +155,9 @@ def ingest(
         result = _count(spec, split_folders, rejected, reasons)
         spans = _key_spans(results)
         result.spans = _spans(division, ranges, spans, split_folders)
-        result.of_column = [*_of_groups(results), *division.far_apart(spans)]
+        groups = _merged_groups(results)
+        result.groups = len(groups.rows)
+        result.of_column = [*groups.findings(), *division.far_apart(spans)]
         lines = sum(each.lines for each in results)
         if sum(result.rows.values()) + rejected != lines:
             raise RuntimeError(f"{result.rows} rows and {rejected} malformed ones of {lines} lines")
@@ -439,12 +443,11 @@ def _spans(
     return spans
 
 
-def _of_groups(results: Sequence[IngestedRange]) -> list[str]:
-    """Returns what is strange about the groups of the split."""
+def _merged_groups(results: Sequence[IngestedRange]) -> GroupSample:
     whole = GroupSample()
     for result in results:
         whole.merge(result.groups)
-    return list(whole.findings())
+    return whole
 
 
 def _count_values(columns: Sequence[str], folder: pathlib.Path) -> dict[str, int]:
@@ -472,8 +475,7 @@ def _check_splits(
     """
     for name in SPLITS:
         if not result.rows[name]:
-            others = ", ".join(f"{other} {' to '.join(ends)}" for other, ends in result.spans.items())
-            values = f" ({division.split.column}: {others})" if division.ordering else ""
+            values = why_empty(result, division.split)
             raise InputError(f"The {name} split has no rows{values}; give more data or change data.split")
     for name in ("train", "validation", "test"):
         label, known = next(iter(labelled[name].items()))
@@ -490,6 +492,17 @@ def _check_splits(
                 "check the label column, give more data or change data.split"
             )
     check_present(present, result.rows["train"])
+
+
+def why_empty(result: IngestResult, split: Split) -> str:
+    """Returns the boundaries of the splits or the number of groups, for the error about an empty split."""
+    if split.by == "time":
+        ends = ", ".join(f"{name} {' to '.join(values)}" for name, values in result.spans.items())
+        return f" ({split.column}: {ends})"
+    if split.by == "group":
+        many = "1 group, whose rows are" if result.groups == 1 else f"{result.groups} groups, each with its rows"
+        return f" ({split.column} has {many} in one split)"
+    return ""
 
 
 def check_present(present: Mapping[str, int], rows: int) -> None:

@@ -98,11 +98,11 @@ def _given_away(numbers: Floats, key: str, by_key: _ByKey, clicks: Flags) -> str
             return f"its values are the clicks of each {key} in the whole log, those of the rows themselves among them"
         return ""
     for of_row, up, down in ((clicked[1:], rises, falls), (clicked[:-1], falls, rises)):
-        if _auc(up, down, of_row, by_key.follows) > MOST_AUC:
+        if _auc_of_signs(up, down, of_row, by_key.follows) > MOST_AUC:
             return f"from one row of a {key} to the next it rises by the click of the row itself: it counts its own row"
     over = values - by_key.means(values)
     above, below = over > small, over < -small
-    alone = _auc(above, below, clicked, above | below)
+    alone = _auc_of_signs(above, below, clicked, above | below)
     if max(alone, 1 - alone) > MOST_AUC:
         side = "lower" if alone < 0.5 else "higher"
         return (
@@ -112,7 +112,7 @@ def _given_away(numbers: Floats, key: str, by_key: _ByKey, clicks: Flags) -> str
     return ""
 
 
-def _auc(above: Flags, below: Flags, clicks: Flags, among: Flags) -> float:
+def _auc_of_signs(above: Flags, below: Flags, clicks: Flags, among: Flags) -> float:
     """Returns the AUC of a score that is 1 above, -1 below and otherwise 0; 0.5 if a class has too few rows.
 
     Args:

@@ -38,7 +38,7 @@ def shared_labels(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspe
         for task in spec.data.click_tasks:
             labels = spec.data.columns_by_task[task]
             label = numbers_of(train[labels])
-            score = _auc(of_train, label, of_test, numbers_of(test[labels]), len(different))
+            score = _auc_of_train_rates(of_train, label, of_test, numbers_of(test[labels]), len(different))
             if score > MOST_AUC and not gives_away(train[column], label):
                 yield Suspect(
                     column,
@@ -55,7 +55,9 @@ def _places(column: pa.ChunkedArray, different: pa.Array) -> np.ndarray:
     return places
 
 
-def _auc(of_train: np.ndarray, label: np.ndarray, of_test: np.ndarray, judged: np.ndarray, count: int) -> float:
+def _auc_of_train_rates(
+    of_train: np.ndarray, label: np.ndarray, of_test: np.ndarray, judged: np.ndarray, count: int
+) -> float:
     """Returns the test AUC of each value's click rate in the training rows; 0 if too few test rows have such a
     value.
     """

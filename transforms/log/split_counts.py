@@ -73,7 +73,7 @@ def count_splits(spec: LogSpec, files: Sequence[str]) -> IngestResult:
     spans = {name: [division.shown(value) for value in values] for name, values in ends.items()}
     spans = spans or _files_of(division, of_rows, paths)
     of_column = [*groups.findings(), *division.far_apart(ends)]
-    return IngestResult(rows, positives, {}, rejected, {}, spans, of_column)
+    return IngestResult(rows, positives, {}, rejected, {}, spans, of_column, len(groups.rows))
 
 
 def is_readable(files: Sequence[str]) -> bool:

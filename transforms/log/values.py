@@ -17,7 +17,7 @@ from ctrpipe.transforms.log.lines import is_utf8
 from ctrpipe.transforms.log.payload import plain
 from ctrpipe.transforms.log.spec import Label, LogSpec, Word, spellings
 from ctrpipe.transforms.log.times import time_pattern
-from ctrpipe.transforms.log.whole_numbers import WHOLE_NUMBER, WHOLE_PART, texts_of_floats
+from ctrpipe.transforms.log.whole_numbers import WHOLE_NUMBER, WHOLE_PART, texts_of_decimals, texts_of_floats
 from ctrpipe.transforms.log.words import NUMBER_PATTERN
 from ctrpipe.transforms.log.written import NO_NUMBER, WRITTEN_NUMBER, Written
 
@@ -25,6 +25,7 @@ _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _OR_INFINITY = rb"[+-]?(?i:inf|infinity)"
 _LARGEST = float(np.finfo(np.float32).max)
+_ZEROS_AT_END = r"\.0+$|(\.\d*[1-9])0+$"  # of the fraction of a second
 
 
 # What to do where the elements of a list, or of a history, have the separator in them.
@@ -340,6 +341,8 @@ def check_utf8_of(rows: Sequence[int], values: pa.Array, name: str, faults: dict
 def as_binary(values: pa.Array, name: str, path: str, faults: dict[int, str] | None = None) -> pa.Array:
     """Returns a Parquet column as the bytes that a text file would contain; null for an empty string.
 
+    Equal numbers have equal bytes, whatever their type, and so do equal times of day.
+
     Args:
         values: The column.
         name, path: Its name and the file, for error messages.
@@ -352,12 +355,24 @@ def as_binary(values: pa.Array, name: str, path: str, faults: dict[int, str] | N
         values = values.cast(pa.int8())
     if pa.types.is_floating(values.type):
         values = texts_of_floats(values, name, faults)
+    if pa.types.is_decimal(values.type):
+        values = texts_of_decimals(values)
     try:
-        values = values if pa.types.is_binary(values.type) else values.cast(pa.string()).cast(pa.binary())
+        values = values if pa.types.is_binary(values.type) else texts_of(values).cast(pa.binary())
     except pa.ArrowException as error:
         raise no_value_per_row(path, name, values.type) from error
     empty = pc.equal(pc.binary_length(values), 0).fill_null(False)
     return _null_where(np.flatnonzero(empty.to_numpy(zero_copy_only=False)), values)
+
+
+def texts_of(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Returns values as Arrow writes them, but a time of day without the zeros at its end: 03:00:00.000 is 03:00:00.
+
+    Raises:
+        pa.ArrowException: values of this type have no text.
+    """
+    texts = values.cast(pa.string())
+    return pc.replace_substring_regex(texts, _ZEROS_AT_END, r"\1") if pa.types.is_time(values.type) else texts
 
 
 def as_texts(values: pa.Array) -> pa.Array:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ctrpipe.common.errors import InputError
 from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.log.payload import decoded, plain
 from ctrpipe.transforms.log.values import TextNumbers, as_binary, is_list, to_floats
@@ -82,11 +83,17 @@ def pairs_as_lists(values: pa.Array, separator: str, name: str, path: str) -> pa
         name, path: The column and its file, for error messages.
 
     Raises:
-        InputError: the elements or the weights are not single values.
+        InputError: the elements or the weights are not single values, or the first of two fields is the weight.
     """
     if pa.types.is_map(values.type):
         columns, offsets = (values.keys, values.items), values.offsets
     else:
+        first, second = values.type.value_type
+        if _is_fraction(first.type) and not _is_fraction(second.type):
+            raise InputError(
+                f"{path}: column {name} of type {values.type}: the element comes before its weight, and {first.name} "
+                f"comes before {second.name}; write them the other way round"
+            )
         pairs = pc.list_flatten(values)
         columns = pairs.field(0), pairs.field(1)
         lengths = pc.list_value_length(values).fill_null(0).to_numpy(zero_copy_only=False)
@@ -94,6 +101,10 @@ def pairs_as_lists(values: pa.Array, separator: str, name: str, path: str) -> pa
     texts = [as_binary(plain(column), name, path).fill_null(b"") for column in columns]
     # A missing map has no element.
     return pa.ListArray.from_arrays(offsets, pc.binary_join_element_wise(*texts, separator.encode()))
+
+
+def _is_fraction(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def to_weighted(

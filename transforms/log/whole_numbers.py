@@ -1,8 +1,10 @@
-"""Floating-point numbers as values of a category, a key, a user or an item: 123.0 is the value 123.
+"""Numbers as values of a category, a key, a user or an item: 123.0 is the value 123, and a decimal 0.10 is 0.1.
 
 pandas converts an id column with a missing value to floating-point numbers; Parquet, CSV and JSON files then hold 123.0
-or 1.23e+10.
+or 1.23e+10. A decimal of Parquet has as many places as its type, and the same number of JSON or a DataFrame has not.
 """
+
+import decimal
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +27,8 @@ def text_of_float(number: float) -> str:
     """
     if abs(number) <= exact_limit(64) and number == int(number):
         return str(int(number))
-    return str(np.float32(number)) if abs(number) < exact_limit(32) and np.float32(number) == number else repr(number)
+    narrow = np.float32(number) if abs(number) < exact_limit(32) else np.float32(0)
+    return str(narrow) if float(narrow) == number else repr(number)
 
 
 def inexact(name: str, number: str, bits: int) -> str:
@@ -62,3 +65,21 @@ def texts_of_floats(values: pa.Array, name: str, faults: dict[int, str] | None) 
     for row in np.flatnonzero(large).tolist() if faults is not None else ():
         faults.setdefault(row, inexact(name, f"{float(numbers[row]):.17g}", bits))  # type: ignore[union-attr]
     return texts
+
+
+def texts_of_decimals(values: pa.Array) -> pa.Array:
+    """Returns decimals as text: the text of the same floating-point number, and all digits of a whole number.
+
+    A number beyond the exact whole numbers of 64 bits, which has no such text, keeps its digits.
+    """
+    written = values.cast(pa.string()).dictionary_encode()
+    texts = pa.array(
+        [_text_of_decimal(decimal.Decimal(digits)) for digits in written.dictionary.to_pylist()], pa.string()
+    )
+    return texts.take(written.indices)
+
+
+def _text_of_decimal(number: decimal.Decimal) -> str:
+    if number == number.to_integral_value():
+        return str(int(number))
+    return text_of_float(float(number)) if abs(number) <= exact_limit(64) else f"{number:f}".rstrip("0")

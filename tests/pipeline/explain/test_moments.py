@@ -1,4 +1,4 @@
-"""The rows of an explanation have the moment beside a time that is a number."""
+"""An explained row shows the date beside a time that is an epoch number."""
 
 import pytest
 
@@ -16,7 +16,7 @@ from ctrpipe.pipeline.explain.explained_row import ColumnAttribution, RowExplain
         (None, "auto", None),
     ],
 )
-def test_an_epoch_has_its_moment_beside_it(text, time_format, shown):
+def test_an_epoch_number_is_shown_with_its_date(text, time_format, shown):
     columns = (ColumnAttribution("at", (text,), 0.5, None), ColumnAttribution("id", ("1714469400",), 0.1, None))
     row = RowExplained(0.5, 0.0, 0.0, columns).with_moments({"at": time_format})
     assert [one.value for one in row.columns] == [(shown,), ("1714469400",)]

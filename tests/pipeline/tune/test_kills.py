@@ -1,7 +1,7 @@
-"""A study that is killed at any of its writes, and goes on, is the study that was not killed.
+"""A study that is killed after any write and resumed gives the same report as an uninterrupted study.
 
-The trainings are made up; what they save and report, and in which order, is a training's. Writes are those of Optuna's
-storage and of checkpoints.
+Training is faked: it saves and reports the same things as a real training run, in the same order. A write goes to
+Optuna's storage or to a checkpoint.
 """
 
 import json
@@ -34,16 +34,16 @@ WRITES = (
 
 
 class Killed(BaseException):
-    """What ends a process between two writes."""
+    """Raised after a write, to end the simulated process."""
 
 
 class Disk:
-    """All that a process writes and another one finds. Kills the process after `lives` writes."""
+    """Holds what a process writes, for the process that resumes. Raises Killed after the write number `last`."""
 
     def __init__(self, folder: pathlib.Path):
         self.folder = folder
         self.storage = optuna.storages.InMemoryStorage()
-        self.lives = self.writes = 0
+        self.last = self.writes = 0
         for name in WRITES:
             setattr(self.storage, name, self._counted(getattr(self.storage, name)))
         self.storage.engine = types.SimpleNamespace(dispose=lambda: None)
@@ -58,13 +58,13 @@ class Disk:
 
     def written(self) -> None:
         self.writes += 1
-        if self.writes == self.lives:
+        if self.writes == self.last:
             raise Killed
 
 
 @pytest.fixture
-def trains(monkeypatch):
-    """Replaces what needs TensorFlow, and the rows."""
+def train_on(monkeypatch):
+    """Returns a function that makes trials call `train` with a disk, without TensorFlow and without rows."""
     monkeypatch.setattr(study_module, "STARTUP_TRIALS", 2)
     monkeypatch.setattr(study_module, "COMPLETE_FIRST", 2)
     monkeypatch.setattr("ctrpipe.pipeline.training.data.count_rows", lambda files: 128 * STEPS * EVALUATIONS)
@@ -81,7 +81,10 @@ def trains(monkeypatch):
 
 
 def train(disk: Disk, job: Any, work: pathlib.Path, report: Any) -> Any:
-    """Saves each evaluation and reports it, after a first stage that is trained once. The third one is often worse."""
+    """Saves and reports each evaluation, after a first stage that is trained once.
+
+    With embedding_dim 2 the third evaluation is worse.
+    """
     rate = math.log10(job.training.learning_rate) + 2
     saved = work / "checkpoint" / "progress.json"
     done = json.loads(saved.read_text())["evaluations"] if saved.exists() else []
@@ -101,7 +104,7 @@ def train(disk: Disk, job: Any, work: pathlib.Path, report: Any) -> Any:
 
 
 def search(disk: Disk, plan: TunePlan) -> dict[str, Any]:
-    """The report of the trials of a process, without times."""
+    """Runs the study on the disk to its end, and returns its report without times."""
     study = Study(plan, disk.folder, dict.fromkeys(PARTS, "a"))
     inputs = types.SimpleNamespace(
         training_fingerprint=lambda config, model: f"{config.training.learning_rate}-{model}"
@@ -113,20 +116,20 @@ def search(disk: Disk, plan: TunePlan) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_study_that_is_killed_at_any_write_is_the_study_that_was_not(tmp_path, trains):
+def test_a_study_killed_after_any_write_and_resumed_has_the_same_report(tmp_path, train_on):
     plan = small_plan(tmp_path, trials=6)
     (tmp_path / "whole").mkdir()
     whole = Disk(tmp_path / "whole")
-    trains(whole)
+    train_on(whole)
     expected = search(whole, plan)
     states = {trial["state"] for trial in expected["trials"]}
     assert states == {"complete", "stopped"} and [trial["number"] for trial in expected["trials"]] == list(range(6))
     assert expected["trials"][0]["steps"] == STAGE_STEPS + EVALUATIONS * STEPS
-    for write in range(1, whole.writes + 1, 3):  # all of them passed; a third takes two seconds
+    for write in range(1, whole.writes + 1, 3):  # every third write takes two seconds; all of them pass too
         (tmp_path / str(write)).mkdir()
         disk = Disk(tmp_path / str(write))
-        trains(disk)
-        disk.lives = write
+        train_on(disk)
+        disk.last = write
         with pytest.raises(Killed):
             search(disk, plan)
         assert search(disk, plan) == expected, f"killed at write {write}"

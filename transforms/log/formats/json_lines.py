@@ -61,7 +61,8 @@ class JsonText(TextFormat):
         batch = super()._batch(part, lines, first_line)
         compared = {name: batch.columns[name] for name in self._compared}
         numbers = {name: row for name, row in self._noted.numbers.items() if name in compared}
-        self.mixture.note(part.path, batch.lines, compared, numbers, self._separators)
+        truths = {name: row for name, row in self._noted.truths.items() if name in compared}
+        self.mixture.note(part.path, batch.lines, compared, numbers, truths, self._separators)
         self.mixture.note_fields(part.path, batch.lines, self._noted.fields, self._noted.no_objects)
         return batch
 
@@ -89,11 +90,13 @@ class Noted:
 
     Attributes:
         numbers: A number, or a list that contains one.
+        truths: A boolean.
         fields: A field of an object.
         no_objects: A value where the field's object must be, with its path.
     """
 
     numbers: dict[str, int] = dataclasses.field(default_factory=dict)
+    truths: dict[str, int] = dataclasses.field(default_factory=dict)
     fields: dict[str, int] = dataclasses.field(default_factory=dict)
     no_objects: dict[str, tuple[int, str]] = dataclasses.field(default_factory=dict)
 
@@ -115,7 +118,7 @@ class Noted:
 
     def forget(self, row: int) -> None:
         """Forgets what was seen in a row that turns out to be malformed."""
-        for rows in (self.numbers, self.fields):
+        for rows in (self.numbers, self.truths, self.fields):
             for name in [name for name, seen in rows.items() if seen == row]:
                 del rows[name]
         for name in [name for name, (seen, _) in self.no_objects.items() if seen == row]:
@@ -193,6 +196,8 @@ def parse_objects(
                     value = [_weighted(element, weight, name, weights[name]) for element, weight in value.items()]
                 if name not in noted.numbers and _has_number(value):
                     noted.numbers[name] = len(rows)
+                if isinstance(value, bool):
+                    noted.truths.setdefault(name, len(rows))
                 if isinstance(value, _Float | list) and name not in numeric:
                     value = _plain(value, name, name in whole)
                 if isinstance(value, _Number) and name in forms:
