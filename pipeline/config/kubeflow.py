@@ -153,6 +153,10 @@ class Kubeflow(Section):
     """Absolute path or URL of the run's folder; null: `runs/<name>` on the first volume."""
     cache: bool = True
     """Whether a step takes its outputs from an earlier run with the same arguments, inputs and code."""
+    groups: bool = False
+    """Whether Kubeflow's graph of a run shows its steps in four groups: Data, Models, Gates, and Push and report. Each
+    group starts one more pod, and waits for all steps of the groups before it. A sweep or a study has no such groups.
+    """
     environment: dict[Variable, str] = pydantic.Field({}, examples=[{"TF_CPP_MIN_LOG_LEVEL": "1"}])
     """Environment variables of every step."""
     secrets: dict[Variable, Secret] = pydantic.Field({}, examples=[{"HF_TOKEN": {"name": "hub", "key": "token"}}])

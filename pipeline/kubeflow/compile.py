@@ -16,6 +16,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_text
 from ctrpipe.common.stores import check_scheme, is_url
 from ctrpipe.pipeline.config import Kubeflow, Resources, RunConfig
+from ctrpipe.pipeline.kubeflow.groups import RunStep, make_groups, make_steps, nested_groups
 from ctrpipe.pipeline.kubeflow.nodes import REPORTED, Node, graph_nodes, key, kind, trains
 from ctrpipe.pipeline.kubeflow.task import (
     ACCOUNT,
@@ -222,9 +223,14 @@ def _pipeline(config: RunConfig, nodes: list[Node], folder: str, volumes: bool) 
     version = code_version()
     rest = config.model_dump(mode="json", exclude={"kubeflow", "seed", *SECTIONS})
 
-    def task(component: Any, name: str, cached: bool = True, **values: Any) -> Any:
+    steps = _run_steps(config, nodes, version)
+    component = _component(config, version, PREPARE, parameters=PREPARED, returned=[*(n.name for n in nodes), REPORT])
+
+    def task(component: Any, name: str, cached: bool, **values: Any) -> Any:
         made = component(**values).set_display_name(name).set_caching_options(cached and config.kubeflow.cache)
         return set_container(config, made, name, volumes)
+
+    groups = nested_groups(steps, task) if config.kubeflow.groups else []
 
     def run(  # kfp reads the names and types
         data: list,  # type: ignore[type-arg]
@@ -235,36 +241,13 @@ def _pipeline(config: RunConfig, nodes: list[Node], folder: str, volumes: bool) 
         seed: int,
         settings: list,  # type: ignore[type-arg]
     ) -> None:
-        prepare = task(
-            _component(config, version, PREPARE, parameters=PREPARED, returned=[*(n.name for n in nodes), REPORT]),
-            PREPARE,
-            cached=False,
-            config=json.dumps(rest),
-            place=folder,
-            **dict(zip(PARAMETERS, (data, output, model, training, gates, seed, settings), strict=True)),
-        )
-        done: dict[tuple[str, str], Any] = {}
-        types = {(node.name, name): kind(type_) for node in nodes for name, type_ in node.outputs.items()}
-        for node in nodes:
-            inputs = {name: types[source] for name, source in node.inputs.items()}
-            component = _component(config, version, node.name, node=node, artifacts=inputs, parameters=ARGUMENTS)
-            values = {name: done[source] for name, source in node.inputs.items()}
-            made = task(component, node.name, arguments=prepare.outputs[key(node.name)], **values)
-            done |= {(node.name, name): made.outputs[name] for name in node.outputs}
-        reported = {key(*source): source for source in REPORTED if source in done}
-        component = _component(
-            config,
-            version,
-            REPORT,
-            artifacts={name: types[source] for name, source in reported.items()},
-            parameters=ARGUMENTS,
-            returned=[VERDICT],
-            shown={"metrics": "Metrics", CLASSIFICATION: "ClassificationMetrics", "page": "HTML"},
-        )
-        values = {name: done[source] for name, source in reported.items()}
-        report = task(component, REPORT, cached=False, arguments=prepare.outputs[key(REPORT)], **values)
-        component = _component(config, version, VERDICT, parameters=ARGUMENTS)
-        task(component, VERDICT, cached=False, arguments=report.outputs[key(VERDICT)])
+        given = dict(zip(PARAMETERS, (data, output, model, training, gates, seed, settings), strict=True))
+        prepare = task(component, PREPARE, False, config=json.dumps(rest), place=folder, **given)
+        channels = {(PREPARE, name): channel for name, channel in prepare.outputs.items()}
+        if groups:
+            make_groups(groups, channels)
+        else:
+            make_steps(steps, channels, task)
 
     # Sections are JSON texts, because kfp does not accept null inside an object.
     sections = (getattr(config, section).model_dump_json() for section in SECTIONS)
@@ -275,6 +258,36 @@ def _pipeline(config: RunConfig, nodes: list[Node], folder: str, volumes: bool) 
     run.__defaults__ = (config.data.paths, *defaults) if config.data.paths or of_split else defaults
     description = f"{config.model.name} on the log {config.name}; code {version}"
     return dsl.pipeline(name=pipeline_name(config.name), description=description)(run)
+
+
+def _run_steps(config: RunConfig, nodes: list[Node], version: str) -> list[RunStep]:
+    """Returns the steps after Prepare in topological order."""
+    types = {(node.name, name): kind(type_) for node in nodes for name, type_ in node.outputs.items()}
+    steps = []
+    for node in nodes:
+        inputs = {name: types[source] for name, source in node.inputs.items()}
+        component = _component(config, version, node.name, node=node, artifacts=inputs, parameters=ARGUMENTS)
+        outputs = {name: types[node.name, name] for name in node.outputs}
+        steps.append(RunStep(node.name, component, {**_prepared(node.name), **node.inputs}, outputs))
+    reported = {key(*source): source for source in REPORTED if source in types}
+    component = _component(
+        config,
+        version,
+        REPORT,
+        artifacts={name: types[source] for name, source in reported.items()},
+        parameters=ARGUMENTS,
+        returned=[VERDICT],
+        shown={"metrics": "Metrics", CLASSIFICATION: "ClassificationMetrics", "page": "HTML"},
+    )
+    to_verdict = key(VERDICT)
+    report = RunStep(REPORT, component, {**_prepared(REPORT), **reported}, {to_verdict: "String"}, cached=False)
+    component = _component(config, version, VERDICT, parameters=ARGUMENTS)
+    return [*steps, report, RunStep(VERDICT, component, {"arguments": (REPORT, to_verdict)}, {}, cached=False)]
+
+
+def _prepared(name: str) -> dict[str, tuple[str, str]]:
+    """Returns the source of a step's arguments."""
+    return {"arguments": (PREPARE, key(name))}
 
 
 # kfp reads the parameters' descriptions, which Kubeflow's form for a run shows, from the pipeline's docstring.

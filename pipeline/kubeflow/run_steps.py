@@ -4,7 +4,8 @@ The API lists every node of Argo's workflow as a task: for the step Trainer the 
 container, which looks into the cache), `trainer`, and below that `executor`, the step's container. If Argo may retry a
 node, as Kubeflow 2.17 configures it, each attempt is a further node: `trainer(0)`, `executor(0)`, `executor(1)`. A task
 lists the ids of its children, but not of its own node. Argo computes an id from the node's full name; this module does
-the same, to find the `executor` node of a step.
+the same, to find the `executor` node of a step. A group of steps has the nodes `data-driver` and `data`, and the names
+of its steps' nodes begin with the name of `data`.
 """
 
 import dataclasses
@@ -56,6 +57,19 @@ class Step:
         return f"{self.name}: {self.state.lower()}{taken}{attempt}{', in its driver' if self.driver else ''}"
 
 
+@dataclasses.dataclass(frozen=True)
+class StepGroup:
+    """A group of steps, which is a pipeline within the pipeline.
+
+    Args:
+        name: The name that Kubeflow's pages show.
+        steps: The steps' names by the names of their tasks.
+    """
+
+    name: str
+    steps: dict[str, str]
+
+
 def node_id(workflow: str, name: str) -> str:
     """Returns the id that Argo gives to the node `name` of a workflow: FNV-1a of 32 bits, as a decimal number."""
     value = 0x811C9DC5
@@ -67,7 +81,13 @@ def node_id(workflow: str, name: str) -> str:
 class RunSteps:
     """The tasks of a run at one time."""
 
-    def __init__(self, run: Any, names: dict[str, str], loops: Mapping[str, dict[str, str]] | None = None):
+    def __init__(
+        self,
+        run: Any,
+        names: dict[str, str],
+        loops: Mapping[str, dict[str, str]] | None = None,
+        groups: Mapping[str, StepGroup] | None = None,
+    ):
         """Reads the tasks.
 
         Args:
@@ -75,12 +95,15 @@ class RunSteps:
             names: The steps' names by the names of their tasks, in the pipeline's order. Empty if they are not known:
                 every task that is no node of Kubeflow's own is then a step.
             loops: By the name of a loop's task, the names of its steps by the names of their tasks.
+            groups: The groups by the names of their tasks. Their steps are in `names` too.
         """
         details = (run.run_details and run.run_details.task_details) or []
         # Tasks without a name are Kubeflow's entries for its cache.
         self._tasks = [task for task in details if task.display_name]
         self._names = names
         self._loops = loops or {}
+        self._groups = groups or {}
+        self._group_of = {key: task for task, group in self._groups.items() for key in group.steps}
         shown = {key.lower(): name for key, name in names.items()}
         self._shown = shown | {name.lower(): name for name in names.values()}
         self._children = {task.task_id: _children(task) for task in self._tasks}
@@ -97,6 +120,9 @@ class RunSteps:
         root = self._by_name.get(ROOT_DRIVER)
         if root and root.state == "FAILED":
             steps[ROOT_DRIVER] = Step(ROOT_DRIVER, "FAILED", _seconds(root), nodes=self._pods(root, ROOT_DRIVER))
+        for key, group in self._groups.items():
+            if driver := self._failed_driver(key):
+                steps[group.name] = self._not_started(group.name, driver, "root")
         order = {name: place for place, name in enumerate(self._names.values())}
         return sorted(steps.values(), key=lambda step: order.get(step.name, len(order)))
 
@@ -121,10 +147,8 @@ class RunSteps:
         return None if own else str(display)
 
     def _step(self, task: Any, name: str) -> Step:
-        driver = self._by_name.get(f"{task.display_name}-driver")
-        if driver is not None and driver.state == "FAILED":
-            nodes = self._pods(driver, "root", driver.display_name)
-            return Step(name, "FAILED", _seconds(driver), nodes=nodes, driver=True, container=name)
+        if driver := self._failed_driver(task.display_name):
+            return self._not_started(name, driver, *self._above(task.display_name))
         executor = self._executor(task)
         state = task.state or "UNKNOWN"
         nodes = tuple(reversed(self._children[executor.task_id])) if executor else self._likely_pods(task)
@@ -136,10 +160,26 @@ class RunSteps:
         container = next(iter(repeated.values()), name)
         return Step(name, state, seconds, cached, attempts, nodes, container=container, done=done)
 
+    def _failed_driver(self, key: str) -> Any:
+        """Returns the task of the driver of a step or group, if it has failed, or None."""
+        driver = self._by_name.get(f"{key}-driver")
+        return driver if driver is not None and driver.state == "FAILED" else None
+
+    def _not_started(self, name: str, driver: Any, *above: str) -> Step:
+        """Returns a step or group whose driver has failed. `above` are the displayed names of the nodes above."""
+        nodes = self._pods(driver, *above, driver.display_name)
+        return Step(name, "FAILED", _seconds(driver), nodes=nodes, driver=True, container=name)
+
+    def _above(self, key: str) -> tuple[str, ...]:
+        """Returns the displayed names of the nodes above a step's node."""
+        group = self._group_of.get(key)
+        return ("root", group) if group else ("root",)
+
     def _executor(self, task: Any) -> Any:
         """Returns the node `executor` of a step with a node per attempt, or None."""
         parents = {child: executor for executor in self._executors for child in self._children[executor.task_id]}
-        for name in _node_names(self._workflow, "root", task.display_name, "executor"):
+        key = task.display_name
+        for name in _node_names(self._workflow, *self._above(key), key, "executor"):
             if executor := parents.get(node_id(self._workflow, name)):
                 return executor
         return None
@@ -160,7 +200,7 @@ class RunSteps:
 
     def _likely_pods(self, task: Any) -> tuple[str, ...]:
         """Returns the nodes that may be the container of a step whose executor's attempts are not known."""
-        ids = list(self._known_ids("root", task.display_name, "executor"))
+        ids = list(self._known_ids(*self._above(task.display_name), task.display_name, "executor"))
         if task.state == "FAILED":
             failed = [executor for executor in self._executors if executor.state == "FAILED" and executor.start_time]
             failed.sort(key=lambda executor: abs(_since(executor, task)))
@@ -179,8 +219,9 @@ class RunSteps:
         """Returns the step's name and the nodes of a waiting task."""
         display = _ATTEMPT.sub("", task.display_name)
         if display != "executor":
-            step = self._shown.get(display.removesuffix("-driver").lower()) or display
-            return step, self._children[task.task_id]
+            key = display.removesuffix("-driver").lower()
+            group = self._groups.get(key)
+            return group.name if group else self._shown.get(key, display), self._children[task.task_id]
         steps: list[str] = []
         nodes: list[str] = []
         for other in self._tasks:

@@ -20,7 +20,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.pipeline.config import read_yaml
 from ctrpipe.pipeline.kubeflow.causes import Argo, Cause, tell_causes, with_advice
 from ctrpipe.pipeline.kubeflow.host import Host, as_input_errors
-from ctrpipe.pipeline.kubeflow.run_steps import ENDED, UNSETTLED, RunSteps, Step
+from ctrpipe.pipeline.kubeflow.run_steps import ENDED, UNSETTLED, RunSteps, Step, StepGroup
 from ctrpipe.pipeline.kubeflow.task import ACCOUNT, BRACES, VERDICT, text_with_braces
 
 OUTAGE_SECONDS = 600.0  # maximum time without a response, or with status 5xx, before following a run fails
@@ -54,6 +54,7 @@ class Package:
         steps: The steps' names by the names of their tasks, in the order of the file.
         account: The service account of the steps that the configuration names. None for the cluster's default.
         loops: By the name of a loop's task, the names of its steps by the names of their tasks.
+        groups: The groups of steps by the names of their tasks. `steps` has their steps, and not the groups.
     """
 
     path: pathlib.Path
@@ -63,6 +64,7 @@ class Package:
     steps: dict[str, str]
     account: str | None = None
     loops: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
+    groups: dict[str, StepGroup] = dataclasses.field(default_factory=dict)
 
     @property
     def digest(self) -> str:
@@ -78,12 +80,15 @@ def read_package(path: pathlib.Path) -> Package:
         name = spec["pipelineInfo"]["name"]
         parameters = spec["root"].get("inputDefinitions", {}).get("parameters", {})
         tasks = spec["root"].get("dag", {}).get("tasks", {})
-        steps = _names_of(tasks)
-        loops = {
-            key: _names_of(spec["components"][task["componentRef"]["name"]]["dag"]["tasks"])
-            for key, task in tasks.items()
-            if "parameterIterator" in task
-        }
+        names = _names_in_order(tasks)
+        loops: dict[str, dict[str, str]] = {}
+        groups: dict[str, StepGroup] = {}
+        for key, task in tasks.items():
+            inside = spec["components"][task["componentRef"]["name"]].get("dag") if "componentRef" in task else None
+            if inside and "parameterIterator" in task:
+                loops[key] = _names_in_order(inside["tasks"])
+            elif inside:
+                groups[key] = StepGroup(names[key], _names_in_order(inside["tasks"]))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     except (yaml.YAMLError, UnicodeDecodeError, TypeError, KeyError, AttributeError) as error:
@@ -91,19 +96,20 @@ def read_package(path: pathlib.Path) -> Package:
     first = text.partition("\n")[0]
     account = first.removeprefix(ACCOUNT) if first.startswith(ACCOUNT) else None
     description = spec["pipelineInfo"].get("description", "")
-    return Package(path, name, description, parameters, _in_order(steps, tasks), account, loops)
+    steps: dict[str, str] = {}
+    for key, shown in names.items():
+        steps |= groups[key].steps if key in groups else {key: shown}
+    return Package(path, name, description, parameters, steps, account, loops, groups)
 
 
-def _names_of(tasks: dict[str, Any]) -> dict[str, str]:
-    return {key: task.get("taskInfo", {}).get("name", key) for key, task in tasks.items()}
-
-
-def _in_order(steps: dict[str, str], tasks: dict[str, Any]) -> dict[str, str]:
-    """Returns the steps, each after those that it depends on; the file has them in alphabetical order."""
+def _names_in_order(tasks: dict[str, Any]) -> dict[str, str]:
+    """Returns the tasks' displayed names, each after those that it depends on; the file has them in alphabetical
+    order.
+    """
     ordered: dict[str, str] = {}
-    while left := [key for key in steps if key not in ordered]:
+    while left := [key for key in tasks if key not in ordered]:
         ready = [key for key in left if set(tasks[key].get("dependentTasks", ())) <= set(ordered)]
-        ordered |= {key: steps[key] for key in ready or left}
+        ordered |= {key: tasks[key].get("taskInfo", {}).get("name", key) for key in ready or left}
     return ordered
 
 
@@ -189,9 +195,10 @@ def start(
             name = f"{package.name} {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M:%S}"
             made_id = client.run_pipeline(job_name=name, **common).run_id
         else:
+            # Kubeflow names the schedule's runs after it, with random letters added: the dash separates them.
             # One run at a time, and none for missed times, because the runs share a folder.
             made = client.create_recurring_run(
-                job_name=package.name, cron_expression=cron, max_concurrency=1, no_catchup=True, **common
+                job_name=f"{package.name}-", cron_expression=cron, max_concurrency=1, no_catchup=True, **common
             )
             made_id = made.recurring_run_id
             undo.callback(_try, client.delete_recurring_run, made_id)
@@ -318,11 +325,11 @@ def follow(
     while True:
         with as_input_errors(host, f"; run {run_id} continues"):
             run = _ask(client, run_id, seconds)
-        tasks = RunSteps(run, package.steps, package.loops)
+        tasks = RunSteps(run, package.steps, package.loops, package.groups)
         if waits.is_compressed or (run.state in ENDED and not tasks.is_settled()):
             argo = Argo(host, run_id)
             if argo.is_compressed:
-                tasks = RunSteps(argo.run(), package.steps, package.loops)
+                tasks = RunSteps(argo.run(), package.steps, package.loops, package.groups)
         steps = tasks.steps()
         is_terminated = _is_terminated(run)
         for step in steps:

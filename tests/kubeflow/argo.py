@@ -43,8 +43,15 @@ def clock(second: int) -> str:
     return f"2026-11-26T23:{second // 60:02d}:{second % 60:02d}Z"
 
 
-def tasks(steps: dict[str, Ran | None], retried: bool = True) -> list[dict[str, Any]]:
-    """Returns the tasks of a run; None is a step that Argo has left out because another one has failed."""
+Steps = dict[str, "Ran | None | Steps"]
+
+
+def tasks(steps: Steps, retried: bool = True) -> list[dict[str, Any]]:
+    """Returns the tasks of a run.
+
+    None is a step, or a group of steps, that Argo has left out because another one has failed. Steps as a value are a
+    group: its driver has run, and the names of their nodes begin with the name of the group's node.
+    """
     try_ = "(0)" if retried else ""
     found: list[dict[str, Any]] = []
 
@@ -62,33 +69,32 @@ def tasks(steps: dict[str, Ran | None], retried: bool = True) -> list[dict[str, 
             }
         )
 
-    states = [ran.state for ran in steps.values() if ran]
-    whole = next((state for state in ("FAILED", "RUNNING", "PENDING") if state in states), "SUCCEEDED")
+    whole = _state(steps)
     for name, path, child in ((WORKFLOW, "", ".root-driver"), ("root", f"{try_}.root", f".{next(iter(steps))}-driver")):
         node(name, whole, 0, 900, [f"{path}(0)" if retried else f"{path}{child}"])
         if retried:
             node(f"{name}(0)", whole, 0, 900, [f"{path}(0){child}"])
     node("root-driver", "SUCCEEDED", 0, 5, [f"{try_}.root-driver(0)" if retried else f"{try_}.root"])
-    for key, ran in steps.items():
-        path = f"{try_}.root{try_}.{key}"
+
+    def step(key: str, ran: Ran | None, path: str) -> None:
         if not ran:
             node(f"{key}-driver", None, 900, 900, [path])
             node(key, None, 900, 900)
-            continue
+            return
         start, end = ran.start, ran.start + ran.seconds
         node(f"{key}-driver", ran.driver, start, start, [f"{path}-driver(0)" if retried else path])
         if retried:
             node(f"{key}-driver(0)", ran.driver, start, start, [path])
         if ran.driver != "SUCCEEDED":
             node(key, None, end, end)
-            continue
+            return
         container = f"{path}{try_}.executor"
         node(key, ran.state, start, end, [f"{path}(0)" if retried else container])
         if retried:
             node(f"{key}(0)", ran.state, start, end, [container, f"{try_}.root{try_}.report-driver"])
         if not ran.attempts:
             node("executor", "SKIPPED", start, start)
-            continue
+            return
         _check_retries(ran.attempts, retried)
         node(
             "executor",
@@ -101,7 +107,29 @@ def tasks(steps: dict[str, Ran | None], retried: bool = True) -> list[dict[str, 
             node(f"executor({number})", "FAILED" if state == RETRIED else state, start, end)
         # An entry of Kubeflow's cache, which has neither a name nor a state.
         found.append({"run_id": "r1", "task_id": f"cache-{key}", "execution_id": "35", "start_time": clock(start)})
+
+    def add(inside: Steps, above: str) -> None:
+        for key, ran in inside.items():
+            path = f"{above}{try_}.{key}"
+            if not isinstance(ran, dict):
+                step(key, ran, path)
+                continue
+            first = f"{path}{try_}.{next(iter(ran))}-driver"
+            node(f"{key}-driver", "SUCCEEDED", 0, 0, [f"{path}-driver(0)" if retried else path])
+            node(key, _state(ran), 0, 900, [f"{path}(0)" if retried else first])
+            if retried:
+                node(f"{key}-driver(0)", "SUCCEEDED", 0, 0, [path])
+                node(f"{key}(0)", _state(ran), 0, 900, [first])
+            add(ran, path)
+
+    add(steps, f"{try_}.root")
     return found
+
+
+def _state(steps: Steps) -> str:
+    """Returns the state of a run or a group with these steps."""
+    states = [_state(ran) if isinstance(ran, dict) else ran.state for ran in steps.values() if ran]
+    return next((state for state in ("FAILED", "RUNNING", "PENDING") if state in states), "SUCCEEDED")
 
 
 def _check_retries(attempts: tuple[str, ...], retried: bool) -> None:

@@ -34,6 +34,7 @@ class Launcher:
     Attributes:
         finished: Each task's ExecutorOutput.
         failed: The exit code of a task, and what it has said.
+        tasks: The tasks by name; those of a group or a loop are added when it starts.
         executed: The tasks whose command was run; the others were in the cache.
         cache: What tasks have put out, by what they were given; of an earlier run, where it is handed on.
 
@@ -60,13 +61,16 @@ class Launcher:
         assert set(parameters) <= set(definitions)
         defaults = {name: found["defaultValue"] for name, found in definitions.items() if "defaultValue" in found}
         self._parameters = {**defaults, **parameters}
-        self._of_loops: dict[str, dict[str, Any]] = {}  # by task of a loop, what its iteration is given
+        self._inside: dict[str, dict[str, Any]] = {}  # by task of a loop or a group, the parameters that this is given
+        self._artifacts: dict[str, Any] = {}  # by task of a group, the artifacts that the group is given
         assert set(self._parameters) == set(definitions)
 
     def order(self) -> list[str]:
         """Returns the tasks, each after its dependencies."""
+        return self._in_order({name: task for name, task in self.tasks.items() if name not in self._inside})
+
+    def _in_order(self, tasks: dict[str, Any]) -> list[str]:
         done: list[str] = []
-        tasks = {name: task for name, task in self.tasks.items() if name not in self._of_loops}
         while len(done) < len(tasks):
             ready = [
                 name
@@ -105,10 +109,9 @@ class Launcher:
         component = self.spec["components"][task["componentRef"]["name"]]
         values, artifacts = {}, {}
         for key, source in task.get("inputs", {}).get("parameters", {}).items():
-            values[key] = self._parameter(source, self._of_loops.get(name, self._parameters))
+            values[key] = self._parameter(source, self._inside.get(name, self._parameters))
         for key, source in task.get("inputs", {}).get("artifacts", {}).items():
-            output = source["taskOutputArtifact"]
-            artifacts[key] = self.finished[output["producerTask"]]["artifacts"][output["outputArtifactKey"]]
+            artifacts[key] = self._artifact(source, self._artifacts.get(name, {}))
         outputs = component.get("outputDefinitions", {})
         written = self.written(name)
         given = {
@@ -165,13 +168,39 @@ class Launcher:
             return self.finished[output["producerTask"]]["parameterValues"][output["outputParameterKey"]]
         return source["runtimeValue"]["constant"]
 
+    def _artifact(self, source: dict[str, Any], given: dict[str, Any]) -> Any:
+        if "componentInputArtifact" in source:
+            return given[source["componentInputArtifact"]]
+        output = source["taskOutputArtifact"]
+        return self.finished[output["producerTask"]]["artifacts"][output["outputArtifactKey"]]
+
+    def _given(self, name: str) -> dict[str, Any]:
+        """Returns the parameters that a loop or a group is given."""
+        sources = self.tasks[name].get("inputs", {}).get("parameters", {})
+        return {key: self._parameter(source, self._parameters) for key, source in sources.items()}
+
+    def _group(self, name: str, dag: dict[str, Any]) -> None:
+        """Runs the tasks of a group under their own names, one after the other."""
+        sources = self.tasks[name].get("inputs", {}).get("artifacts", {})
+        artifacts = {key: self._artifact(source, {}) for key, source in sources.items()}
+        for key in self._in_order(dag["tasks"]):
+            self.tasks[key] = dag["tasks"][key]
+            self._inside[key], self._artifacts[key] = self._given(name), artifacts
+            if key not in self.finished:
+                self._run(key)
+            if key in self.failed:
+                self.failed[name] = self.failed[key]
+                return
+        returned = {}
+        for key, output in dag.get("outputs", {}).get("artifacts", {}).items():
+            [selector] = output["artifactSelectors"]
+            returned[key] = self.finished[selector["producerSubtask"]]["artifacts"][selector["outputArtifactKey"]]
+        self.finished[name] = {"parameterValues": {}, "artifacts": returned}
+
     def _loop(self, name: str, tasks: dict[str, Any]) -> None:
         """Runs the tasks of a loop for each item, as `<loop>/<number>/<task>`; Argo ends after a loop without items."""
         task = self.tasks[name]
-        given = {
-            key: self._parameter(source, self._parameters)
-            for key, source in task.get("inputs", {}).get("parameters", {}).items()
-        }
+        given = self._given(name)
         iterator = task["parameterIterator"]
         items = given[iterator["items"]["inputParameter"]]
         assert items and isinstance(items, list)
@@ -179,7 +208,7 @@ class Launcher:
             for key, inner in tasks.items():
                 inside = f"{name}/{number}/{key}"
                 self.tasks[inside] = inner
-                self._of_loops[inside] = {**given, iterator["itemInput"]: item}
+                self._inside[inside] = {**given, iterator["itemInput"]: item}
                 if inside not in self.finished:
                     self._run(inside)
                 if inside in self.failed:
@@ -190,7 +219,8 @@ class Launcher:
     def _run(self, name: str) -> None:
         component = self.spec["components"][self.tasks[name]["componentRef"]["name"]]
         if "dag" in component:
-            self._loop(name, component["dag"]["tasks"])
+            is_loop = "parameterIterator" in self.tasks[name]
+            self._loop(name, component["dag"]["tasks"]) if is_loop else self._group(name, component["dag"])
             return
         executor_input = self.executor_input(name)
         given = json_format.ParseDict(executor_input, pipeline_spec_pb2.ExecutorInput())

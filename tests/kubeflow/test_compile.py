@@ -123,6 +123,69 @@ def test_the_graph_is_that_of_a_run_here(compiled):
     assert uncached == {"Prepare", "Report", "Verdict"}
 
 
+def sources(spec):
+    """What each step's inputs come from: a step's output or a constant, found through the groups."""
+    found = {}
+
+    def output(tasks, task, name):
+        dag = spec["components"][tasks[task]["componentRef"]["name"]].get("dag")
+        if not dag:
+            return tasks[task]["taskInfo"]["name"], name
+        [selector] = dag["outputs"]["artifacts"][name]["artifactSelectors"]
+        return output(dag["tasks"], selector["producerSubtask"], selector["outputArtifactKey"])
+
+    def source(tasks, described, given):
+        match described:
+            case {"componentInputArtifact": name} | {"componentInputParameter": name}:
+                return given.get(name, name)
+            case {"taskOutputArtifact": {"producerTask": task, "outputArtifactKey": name}}:
+                return output(tasks, task, name)
+            case {"taskOutputParameter": {"producerTask": task, "outputParameterKey": name}}:
+                return output(tasks, task, name)
+            case {"runtimeValue": value}:
+                return value["constant"]
+
+    def visit(tasks, given):
+        for task in tasks.values():
+            sides = task.get("inputs", {}).values()
+            inputs = {name: source(tasks, described, given) for side in sides for name, described in side.items()}
+            if dag := spec["components"][task["componentRef"]["name"]].get("dag"):
+                visit(dag["tasks"], inputs)
+            else:
+                found[task["taskInfo"]["name"]] = inputs, task["cachingOptions"]
+
+    visit(spec["root"]["dag"]["tasks"], {})
+    return found
+
+
+def test_groups_hold_the_same_steps_with_the_same_inputs_and_settings(tmp_path):
+    """Of the configuration with every step that a run may have."""
+    every = {
+        "evaluation": {"baseline": {"name": "lr"}, "seeds": 2},
+        "monitoring": {"previous": ["/data/before.tsv"], "block": True},
+    }
+    made = {}
+    for groups in (False, True):
+        file = tmp_path / f"{groups}.yaml"
+        names = compile_pipeline(config(**every, kubeflow={**KUBEFLOW, "groups": groups}), file)
+        made[groups] = [*yaml.load_all(file.read_text(), yaml.CSafeLoader), read_package(file)]
+    (flat, flat_pods, flat_package), (spec, pods, package) = made.values()
+    json_format.ParseDict(spec, pipeline_spec_pb2.PipelineSpec())
+    assert spec["deploymentSpec"] == flat["deploymentSpec"] and pods == flat_pods
+    assert spec["components"].items() > flat["components"].items()
+    assert sources(spec) == sources(flat) and set(sources(spec)) == set(names)
+    assert {group.name: set(group.steps.values()) for group in package.groups.values()} == {
+        "Data": {"ImportSchemaGen", "LogExampleGen", "LogStatisticsGen", "LogTransform", "DriftCheck"}
+        | {"ExampleValidator"},
+        "Models": {"LastBlessedModel", "SeedTrainings", "Trainer", "Trainer.baseline"},
+        "Gates": {"GatedEvaluator", "ServingCheck", "DriftGate"},
+        "Push and report": {"AtomicPusher", "BulkInferrer", "ExamplesForInference", "Report", "Verdict"},
+    }
+    root = [task["taskInfo"]["name"] for task in spec["root"]["dag"]["tasks"].values()]
+    assert sorted(root) == ["Data", "Gates", "Models", "Prepare", "Push and report"]
+    assert package.steps.items() == flat_package.steps.items() and next(iter(package.steps)) == "prepare"
+
+
 def test_parameters_have_descriptions_for_kubeflows_form(compiled):
     _, _, spec, _ = compiled
     described = spec["root"]["inputDefinitions"]["parameters"]

@@ -147,6 +147,22 @@ def test_a_run_in_another_folder_finds_the_work_of_an_earlier_one(volume, launch
 
 
 @pytest.mark.large(like="tests/kubeflow/test_run.py::test_every_task_runs_and_the_metrics_are_those_of_a_run_here")
+def test_in_groups_each_step_has_the_same_inputs_as_without_and_finds_their_outputs(volume, launched, tmp_path):
+    code, output = call(
+        "compile", volume / "config.yaml", "--output", tmp_path / "groups.yaml", "--set", "kubeflow.groups=true"
+    )
+    assert code == 0, output
+    parameters = {"data": [str(volume / "log.tsv")], "output": str(volume / "groups"), "settings": ["seed=3"]}
+    launcher = Launcher(tmp_path / "groups.yaml", tmp_path / "bucket", parameters, launched.cache, is_warm=True)
+    launcher.run()
+    assert not launcher.failed, launcher.failed
+    assert set(launcher.finished) == set(launched.finished) | {"data", "models", "gates", "push-and-report"}
+    assert launcher.executed == ["prepare", "atomicpusher", "report", "verdict"]
+    metrics = [json.loads((volume / name / "metrics.json").read_text()) for name in ("first", "groups")]
+    assert all(found.pop("model_version") for found in metrics) and metrics[0] == metrics[1]
+
+
+@pytest.mark.large(like="tests/kubeflow/test_run.py::test_every_task_runs_and_the_metrics_are_those_of_a_run_here")
 def test_the_next_day_begins_with_the_version_that_the_cluster_pushed(volume, launched, tmp_path_factory):
     """As `ctrpipe run --warm-start` does with that version; no step sees the artifacts of the day before."""
     [first] = (volume / "cluster" / "models" / "ctr").iterdir()

@@ -30,6 +30,20 @@ BROKEN = PREPARED | {
     "verdict": None,
 }
 STOPPED = tasks(BROKEN | {"trainer-baseline": Ran(start=90, seconds=100)})
+GROUPS = {
+    "data": ("Data", ["logexamplegen"]),
+    "models": ("Models", ["trainer", "trainer-baseline"]),
+    "push-and-report": ("Push and report", ["report", "verdict"]),
+}
+
+
+def grouped(steps):
+    """The steps of a run in groups. Argo leaves a group out if none of its steps has run."""
+    found = {"prepare": steps["prepare"]}
+    for key, (_, members) in GROUPS.items():
+        inside = {member: steps[member] for member in members}
+        found[key] = inside if any(inside.values()) else None
+    return found
 
 
 def executor(step, attempt=0):
@@ -97,6 +111,28 @@ def package(tmp_path):
     spec = {"pipelineInfo": {"name": "demo", "description": "fm on the log demo"}, "root": root}
     path.write_text(yaml.safe_dump(spec))
     return path
+
+
+@pytest.fixture
+def groups(package):
+    """The same steps in groups."""
+    spec = yaml.safe_load(package.read_text())
+    steps = spec["root"]["dag"]["tasks"]
+    made, spec["components"], before = {"prepare": steps["prepare"]}, {}, ["prepare"]
+    for key, (name, members) in GROUPS.items():
+        inside = {member: steps[member] for member in sorted(members)}
+        for task in inside.values():
+            task["dependentTasks"] = [other for other in task["dependentTasks"] if other in members]
+        spec["components"][f"comp-{key}"] = {"dag": {"tasks": inside}}
+        made[key] = {
+            "taskInfo": {"name": name},
+            "componentRef": {"name": f"comp-{key}"},
+            "dependentTasks": list(before),
+        }
+        before.append(key)
+    spec["root"]["dag"]["tasks"] = dict(sorted(made.items()))
+    package.write_text(yaml.safe_dump(spec))
+    return package
 
 
 @pytest.fixture(autouse=True)
@@ -295,6 +331,79 @@ def test_advice_is_given_where_the_reason_was_read(package, log, message, advice
     assert len(said) == (advice is not None) and (not advice or advice in said[0]), output
 
 
+def in_group(group, step, attempt=0):
+    """The id of the node of the container of a group's step."""
+    return argo_id(f"(0).root(0).{group}(0).{step}(0).executor({attempt})")
+
+
+def test_steps_in_groups_are_told_as_without_groups(groups, monkeypatch):
+    monkeypatch.setattr(submit, "SILENCE_SECONDS", 0.0)
+    retried = TRAINED | {"trainer": Ran("RUNNING", 90, 0, ("ERROR", "RUNNING")), "report": None, "verdict": None}
+    done = JUDGED | {"trainer": Ran("SUCCEEDED", 90, 200, ("ERROR", "SUCCEEDED"))}
+    done["verdict"] = Ran(start=400, seconds=49)
+    states = [("RUNNING", tasks(grouped(retried))), ("SUCCEEDED", tasks(grouped(done)))]
+    with running_api(states=states) as api:
+        code, output = run(groups, api)
+    assert code == 0, output
+    assert lines(output) == [
+        "Prepare: succeeded in 60 s",
+        "LogExampleGen: succeeded, from cache",
+        "Trainer.baseline: succeeded in 100 s",
+        "under way: Trainer",
+        "Trainer: succeeded in 200 s, attempt 2",
+        "Report: succeeded in 90 s",
+        "Verdict: succeeded in 49 s",
+    ]
+
+
+@pytest.mark.parametrize("retried", [True, False])
+def test_of_a_step_in_a_group_that_fails_the_log_and_the_reason_are_told_once(groups, retried):
+    failed = tasks(grouped(BROKEN | {"trainer-baseline": Ran(start=90, seconds=100)}), retried)
+    name = "(0).root(0).models(0).trainer(0).executor(0)" if retried else ".root.models.trainer.executor"
+    logs = {pod(argo_id(name)): "epoch 1"}
+    with running_api(states=[("FAILED", failed)], logs=logs, manifest=manifest({name: "OOMKilled"})) as api:
+        code, output = run(groups, api)
+    assert code == 3, output
+    assert lines(output) == [
+        "Prepare: succeeded in 60 s",
+        "LogExampleGen: succeeded, from cache",
+        "Trainer: failed after 30 s",
+        "Trainer.baseline: succeeded in 100 s",
+        "not run: Report, Verdict",
+        "Trainer, the end of its log:",
+        f"Trainer, all of its log: curl -s {api.url}/apis/v1alpha1/runs/r1/nodes/{pod(argo_id(name))}/log",
+        "Trainer: OOMKilled; raise kubeflow.resources.Trainer.memory, and compile again",
+    ]
+    assert output.count("epoch 1") == 1
+
+
+def test_a_verdict_in_a_group_blocks_as_without_groups(groups):
+    logs = {pod(in_group("push-and-report", "verdict")): "ctrpipe: blocked by a gate, not pushed: auc 0.5"}
+    with running_api(states=[("FAILED", tasks(grouped(JUDGED)))], logs=logs) as api:
+        code, output = run(groups, api)
+    assert code == 1 and "Run r1: blocked" in output and output.count("auc 0.5") == 1, output
+    noted = manifest({}, {"verdict": "blocked by a gate"})
+    with running_api(states=[("FAILED", tasks(grouped(JUDGED)))], manifest=noted) as api:
+        assert run(groups, api)[0] == 1
+
+
+def test_a_group_has_a_line_where_its_driver_has_failed_or_waits(groups, monkeypatch):
+    steps = grouped(JUDGED) | {"models": Ran("FAILED", 90, 20, (), driver="FAILED"), "push-and-report": None}
+    node = argo_id("(0).root(0).models-driver(0)")
+    with running_api(states=[("FAILED", tasks(steps))], logs={node: "KFP driver: cannot connect"}) as api:
+        code, output = run(groups, api)
+    assert code == 3 and "Models: failed after 0 s, in its driver" in lines(output), output
+    assert "not run: Trainer, Trainer.baseline, Report, Verdict" in lines(output)
+    assert "Models, the end of its log:" in output and output.count("cannot connect") == 1
+    monkeypatch.setattr(submit, "WAIT_SECONDS", 0.0)
+    waits = grouped(PREPARED | dict.fromkeys(("trainer", "trainer-baseline", "report", "verdict")))
+    waits["models"] = Ran("RUNNING", 90, 20, (), driver="PENDING")
+    noted = manifest({"(0).root(0).models-driver(0)": "Unschedulable: 0/3 nodes are available"})
+    with running_api(states=[("RUNNING", tasks(waits)), ("SUCCEEDED", DONE)], manifest=noted) as api:
+        output = run(groups, api)[1]
+    assert "Models: waits; Unschedulable: 0/3 nodes are available" in output, output
+
+
 def test_a_loop_is_one_step_with_the_number_of_its_trainings_that_are_done(sweep, monkeypatch):
     monkeypatch.setattr(submit, "SILENCE_SECONDS", 0.0)
     done = loop(["SUCCEEDED"] * 3, "SUCCEEDED") + tasks({"summarisesweep": Ran(start=300, seconds=20)})
@@ -444,6 +553,7 @@ def test_a_schedule_keeps_its_parameters_and_runs_one_at_a_time(package):
         assert code == 0 and "Schedule: s1, 0 0 4 * * * (seconds first" in output and not api.runs
         [sent] = api.schedules
     assert sent["trigger"]["cron_schedule"]["cron"] == "0 0 4 * * *" and sent["mode"] == "ENABLE"
+    assert sent["display_name"] == "demo-"  # Kubeflow adds letters and a number to name a run
     assert sent["max_concurrency"] == "1" or sent["max_concurrency"] == 1
     assert sent["no_catchup"] is True and sent["runtime_config"]["parameters"]["data"] == ["/data/log.tsv"]
 
