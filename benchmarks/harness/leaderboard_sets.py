@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import os
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -157,10 +158,25 @@ def find_files(
 def _again(path: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
     """Returns the place of a file's second link or copy in a folder, which is made once."""
     target = folder / path.name
-    if not target.exists() or target.stat().st_mtime_ns < path.stat().st_mtime_ns:
+    if not _is_made_of(target, path):
         folder.mkdir(parents=True, exist_ok=True)
         link_or_copy(path, target)
+        if not target.samefile(path):
+            _date_as(target, path)
     return target
+
+
+def _is_made_of(target: pathlib.Path, source: pathlib.Path) -> bool:
+    """Returns whether a file was made of the source as it is now, whose time it then has.
+
+    A file that replaces the source may be older, as one of an archive is.
+    """
+    return target.exists() and target.stat().st_mtime_ns == source.stat().st_mtime_ns
+
+
+def _date_as(target: pathlib.Path, source: pathlib.Path) -> None:
+    state = source.stat()
+    os.utime(target, ns=(state.st_atime_ns, state.st_mtime_ns))
 
 
 def find_tables(chosen: LeaderboardSet, data: pathlib.Path | None, folder: pathlib.Path) -> dict[str, pathlib.Path]:
@@ -175,10 +191,11 @@ def find_tables(chosen: LeaderboardSet, data: pathlib.Path | None, folder: pathl
         if not source.is_file():
             raise InputError(f"--data {data}: has no {name}; the files are those of {chosen.source}")
         tables[column] = (folder / name).with_suffix(".npz")
-        if not tables[column].exists() or tables[column].stat().st_mtime_ns < source.stat().st_mtime_ns:
+        if not _is_made_of(tables[column], source):
             announce(f"{name}: is converted")
             with h5py.File(source) as file, atomic_path(tables[column]) as unfinished, open(unfinished, "wb") as target:
                 np.savez(target, key=file["key"][:], value=file["value"][:])
+            _date_as(tables[column], source)
     return tables
 
 
@@ -224,11 +241,12 @@ def first_rows(
     for part, paths in files.items():
         by_part[part] = [folder / f"first_{rows}" / part / path.name.removesuffix(".gz") for path in paths]
         for path, target in zip(paths, by_part[part], strict=True):
-            if target.exists():
+            if _is_made_of(target, path):
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
             with open_text(str(path)) as text, atomic_path(target) as unfinished, open(unfinished, "wb") as file:
                 file.writelines(line for _, line in zip(range(rows + header), text, strict=False))
+            _date_as(target, path)
     return by_part
 
 

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import os
 import pathlib
 from typing import Any
 
@@ -252,6 +253,35 @@ def test_rows_to_choose_by_that_are_the_test_rows_are_a_file_of_their_own(tmp_pa
         find_tables(chosen, tmp_path, work)
     with pytest.raises(InputError, match="lr.yaml: user_id has no pretrained vectors"):
         contenders(read_set("movielenslatest_x1")[0], beside, files, (), {"user_id": work})
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_files_that_replace_others_are_taken_even_if_they_are_older(links, tmp_path, monkeypatch):
+    chosen, _ = read_set("kuaivideo_x1")
+    if not links:
+        monkeypatch.setattr("os.link", refuse_link)
+    vectors = []
+    for name, count in (("new", 9), ("old", 5)):
+        data = tmp_path / name
+        data.mkdir()
+        write_published(data, "kuaivideo_x1", {"train": count, "test": count})
+        if name == "old":
+            with h5py.File(data / "item_visual_emb_dim64.h5", "r+") as file:
+                file["value"][:] = 0
+            for path in data.iterdir():
+                os.utime(path, (1_000_000_000, 1_000_000_000))
+        files = find_files(chosen, data, tmp_path / "work")
+        assert find_files(chosen, data, tmp_path / "work") == files
+        first = first_rows(files, 7, True, tmp_path / "work")
+        tables = find_tables(chosen, data, tmp_path / "work")
+        vectors.append(np.load(tables["item_id"])["value"])
+        for made, rows in ((files, count), (first, min(count, 7))):
+            assert {part: made[part][0].read_text().count("\n") - 1 for part in made} == dict.fromkeys(made, rows)
+    assert vectors[0].any() and not vectors[1].any()
+
+
+def refuse_link(source: pathlib.Path, target: pathlib.Path) -> None:
+    raise OSError("another file system")
 
 
 @pytest.mark.slow
