@@ -21,7 +21,7 @@ from ctrpipe.common.output_folder import check_output, one_run_at_a_time
 from ctrpipe.models.base.registry import source_of
 from ctrpipe.pipeline.config import RunConfig, load_config
 from ctrpipe.pipeline.training.code import TRAINING
-from ctrpipe.transforms.log.pretrained_table import pretrained_tables
+from ctrpipe.transforms.log.pretrained_table import pretrained_tables, table_fingerprint
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,12 +48,16 @@ class Job:
 
 
 def key_of(config: RunConfig, seed: int) -> str:
-    """Returns the name of a training's result: equal for training runs that give the same model."""
-    tables = [table.path for table in pretrained_tables(config.log_spec).values()]
-    files = [pathlib.Path(path) for path in (*config.data.paths, *_held(config), *tables)]
+    """Returns the name of a training's result: equal for training runs that give the same model.
+
+    Raises:
+        InputError: a table of pretrained vectors cannot be read.
+    """
+    files = [pathlib.Path(path) for path in (*config.data.paths, *_held(config))]
     sizes = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     code = stage_version(*TRAINING, "ctrpipe.pipeline.sweep.measure"), source_of(config.model.name)
-    parts = config.log_spec, config.events, config.model, config.training, config.evaluation.group_weight, *code
+    tables = {column: table_fingerprint(table.path) for column, table in pretrained_tables(config.log_spec).items()}
+    parts = config.log_spec, config.events, config.model, config.training, config.evaluation.group_weight, tables, *code
     return f"{config.model.name}-{seed}-{fingerprint(*parts, sizes, seed)}"
 
 

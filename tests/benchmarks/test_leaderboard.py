@@ -246,8 +246,12 @@ def test_rows_to_choose_by_that_are_the_test_rows_are_a_file_of_their_own(tmp_pa
         np.testing.assert_array_equal(read.vectors, file["value"][:])
     assert read.keys.to_pylist() == [b"%d" % key for key in range(9)]
     before = leaderboard_training.key_of(config, 1)
-    (work / "item_visual_emb_dim64.npz").touch()
+    vectors = work / "item_visual_emb_dim64.npz"
+    np.savez(vectors, key=np.arange(9), value=np.ones((9, 64), np.float32))
     assert leaderboard_training.key_of(config, 1) != before  # other vectors are another training
+    vectors.unlink()
+    with pytest.raises(InputError, match="item_visual_emb_dim64.npz: .*cannot"):
+        leaderboard_training.key_of(config, 1)
     (tmp_path / "item_visual_emb_dim64.h5").unlink()
     with pytest.raises(InputError, match="has no item_visual_emb_dim64.h5; the files are those of github.com/reczoo"):
         find_tables(chosen, tmp_path, work)
