@@ -13,7 +13,7 @@ import numpy as np
 import pydantic
 import yaml
 
-from ctrpipe.common.errors import InputError
+from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import atomic_path, link_or_copy, write_json
 from ctrpipe.common.progress import announce
 from ctrpipe.pipeline.config import RunConfig, as_settings, load_config, read_yaml
@@ -183,7 +183,7 @@ def find_tables(chosen: LeaderboardSet, data: pathlib.Path | None, folder: pathl
     """Returns each column's file of pretrained vectors, converted once from HDF5 to the .npz file that a run reads.
 
     Raises:
-        InputError: a file is missing.
+        InputError: a file is missing, or has no vectors.
     """
     tables = {}
     for column, name in chosen.tables.items():
@@ -193,10 +193,20 @@ def find_tables(chosen: LeaderboardSet, data: pathlib.Path | None, folder: pathl
         tables[column] = (folder / name).with_suffix(".npz")
         if not _is_made_of(tables[column], source):
             announce(f"{name}: is converted")
-            with h5py.File(source) as file, atomic_path(tables[column]) as unfinished, open(unfinished, "wb") as target:
-                np.savez(target, key=file["key"][:], value=file["value"][:])
+            with atomic_path(tables[column]) as unfinished, open(unfinished, "wb") as target:
+                np.savez(target, **_arrays_of(source))
             _date_as(tables[column], source)
     return tables
+
+
+def _arrays_of(source: pathlib.Path) -> dict[str, np.ndarray]:
+    """Returns the data sets `key` and `value` of an HDF5 file. Raises InputError if it has none."""
+    try:
+        with h5py.File(source) as file:
+            return {name: file[name][:] for name in ("key", "value")}
+    except (OSError, KeyError) as error:
+        reason = one_line(error, 200)
+        raise InputError(f"{source}: no vectors in HDF5 by key and value ({reason}); fetch it again") from error
 
 
 def truth_of(log: pathlib.Path) -> pathlib.Path:

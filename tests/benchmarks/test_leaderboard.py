@@ -252,6 +252,13 @@ def test_rows_to_choose_by_that_are_the_test_rows_are_a_file_of_their_own(tmp_pa
     vectors.unlink()
     with pytest.raises(InputError, match="item_visual_emb_dim64.npz: .*cannot"):
         leaderboard_training.key_of(config, 1)
+    with h5py.File(tmp_path / "item_visual_emb_dim64.h5", "w") as file:
+        file["key"] = np.arange(9)
+    with pytest.raises(InputError, match=r"item_visual_emb_dim64.h5: no vectors in HDF5 .*'value'.*; fetch it again"):
+        find_tables(chosen, tmp_path, work)
+    os.truncate(tmp_path / "item_visual_emb_dim64.h5", 900)
+    with pytest.raises(InputError, match=r"item_visual_emb_dim64.h5: no vectors in HDF5 .*truncated.*; fetch it again"):
+        find_tables(chosen, tmp_path, work)
     (tmp_path / "item_visual_emb_dim64.h5").unlink()
     with pytest.raises(InputError, match="has no item_visual_emb_dim64.h5; the files are those of github.com/reczoo"):
         find_tables(chosen, tmp_path, work)
