@@ -59,7 +59,7 @@ def _for_quality(metrics: Mapping[str, Any], history: Mapping[str, Any], config:
     """Returns suggestions for an insufficient AUC or log loss."""
     texts = []
     baseline, best, count = metrics["baseline"], history["best"], len(history["evaluations"])
-    behind = baseline and None not in (baseline["auc"], metrics["auc"]) and baseline["auc"] >= metrics["auc"]
+    behind = baseline and None not in (baseline["auc"], metrics["auc"]) and baseline["auc"] > metrics["auc"]
     if best is not None and count >= 3 and best + 1 <= EARLY * count:
         texts.append(
             f"{REGULARISE}, or lower training.learning_rate: the model overfits, its best evaluation was number "
@@ -76,7 +76,7 @@ def _for_quality(metrics: Mapping[str, Any], history: Mapping[str, Any], config:
     if behind and config.model.name == baseline["name"]:
         texts.append(
             f"training.optimizer lbfgs, by which the same model as baseline has an AUC of {baseline['auc']:.4f}"
-            if config.model.name == LINEAR
+            if config.model.name == LINEAR and config.training.optimizer != "lbfgs"
             else f"the model of evaluation.baseline, whose AUC is {baseline['auc']:.4f} on the same rows"
         )
     elif behind:

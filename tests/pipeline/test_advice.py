@@ -69,6 +69,14 @@ def test_a_model_behind_itself_as_baseline_is_not_told_to_become_it(name: str, b
     assert same.startswith(better) and "0.7500" in same and bound.startswith("another bound")
 
 
+def test_a_linear_model_that_lbfgs_trains_is_not_told_to_take_lbfgs() -> None:
+    training = CONFIG.training.model_copy(update={"optimizer": "lbfgs"})
+    config = CONFIG.model_copy(update={"model": Model(name="lr"), "training": training})
+    assert not any("lbfgs" in text for text in tried("auc", baseline=LR, config=config))
+    [bound] = tried("auc", auc=LR["auc"], baseline=LR, config=config)  # the baseline is the same training
+    assert bound.startswith("another bound")
+
+
 def test_without_a_baseline_one_is_proposed() -> None:
     assert any(text.startswith("evaluation.baseline {name: lr}") for text in tried("auc"))
 
