@@ -197,11 +197,17 @@ def _time(text: str | None) -> datetime.datetime | None:
 
 
 def with_advice(name: str, reason: str) -> str:
-    """Returns a reason, with advice if there is any for it."""
-    for pattern, advice in _ADVICE:
-        if pattern.search(reason.lower()):
-            return f"{reason.rstrip('. ')}; {advice.replace('<name>', name)}"
-    return reason
+    """Returns a reason, with advice if there is any for it.
+
+    Args:
+        name: The step's name in kubeflow.resources. Empty for what has no resources there, such as a driver.
+        reason: The reason that Argo or Kubeflow gives.
+    """
+    found = (advice for pattern, advice in _ADVICE if pattern.search(reason.lower()))
+    advice = next(found, None)
+    if advice is None or (not name and "<name>" in advice):
+        return reason
+    return f"{reason.rstrip('. ')}; {advice.replace('<name>', name)}"
 
 
 def _log_path(run_id: str, pod: str) -> str:

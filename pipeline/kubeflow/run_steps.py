@@ -70,6 +70,21 @@ class StepGroup:
     steps: dict[str, str]
 
 
+@dataclasses.dataclass(frozen=True)
+class Waiting:
+    """A task that has not started.
+
+    Args:
+        name: The name of its step or group, or several names if its step is not known.
+        nodes: Ids of its nodes.
+        container: The step's name in kubeflow.resources. Empty for a driver, and if the step is not known.
+    """
+
+    name: str
+    nodes: tuple[str, ...]
+    container: str = ""
+
+
 def node_id(workflow: str, name: str) -> str:
     """Returns the id that Argo gives to the node `name` of a workflow: FNV-1a of 32 bits, as a decimal number."""
     value = 0x811C9DC5
@@ -130,13 +145,9 @@ class RunSteps:
         """Returns whether no task is running or pending."""
         return not any(task.state in UNSETTLED for task in self._tasks)
 
-    def pending(self) -> list[tuple[str, str, tuple[str, ...]]]:
-        """Returns the id, the step's name and the nodes of each task that has not started."""
-        waiting = []
-        for task in self._tasks:
-            if task.state == "PENDING":
-                waiting.append((task.task_id, *self._place(task)))
-        return waiting
+    def pending(self) -> dict[str, Waiting]:
+        """Returns the tasks that have not started, by id."""
+        return {task.task_id: self._waiting(task) for task in self._tasks if task.state == "PENDING"}
 
     def _step_name(self, task: Any) -> str | None:
         """Returns the name of the step whose node a task is; None for Kubeflow's own nodes."""
@@ -215,13 +226,15 @@ class RunSteps:
             if (identity := node_id(self._workflow, name)) in known:
                 yield identity
 
-    def _place(self, task: Any) -> tuple[str, tuple[str, ...]]:
-        """Returns the step's name and the nodes of a waiting task."""
+    def _waiting(self, task: Any) -> Waiting:
         display = _ATTEMPT.sub("", task.display_name)
         if display != "executor":
-            key = display.removesuffix("-driver").lower()
+            key, children = display.lower(), self._children[task.task_id]
+            if name := self._shown.get(key):
+                return Waiting(name, children, name)
+            key = key.removesuffix("-driver")
             group = self._groups.get(key)
-            return group.name if group else self._shown.get(key, display), self._children[task.task_id]
+            return Waiting(group.name if group else self._shown.get(key, display), children)
         steps: list[str] = []
         nodes: list[str] = []
         for other in self._tasks:
@@ -232,7 +245,7 @@ class RunSteps:
         for key, repeated in self._loops.items():
             if not steps and (loop := self._by_name.get(key)) and loop.state == "RUNNING":
                 steps += repeated.values()
-        return " or ".join(steps) or "a step", tuple(nodes)
+        return Waiting(" or ".join(steps) or "a step", tuple(nodes), steps[0] if len(steps) == 1 else "")
 
 
 def _node_names(workflow: str, *path: str) -> Iterator[str]:

@@ -20,7 +20,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.pipeline.config import read_yaml
 from ctrpipe.pipeline.kubeflow.causes import Argo, Cause, tell_causes, with_advice
 from ctrpipe.pipeline.kubeflow.host import Host, as_input_errors
-from ctrpipe.pipeline.kubeflow.run_steps import ENDED, UNSETTLED, RunSteps, Step, StepGroup
+from ctrpipe.pipeline.kubeflow.run_steps import ENDED, UNSETTLED, RunSteps, Step, StepGroup, Waiting
 from ctrpipe.pipeline.kubeflow.task import ACCOUNT, BRACES, VERDICT, text_with_braces
 
 OUTAGE_SECONDS = 600.0  # maximum time without a response, or with status 5xx, before following a run fails
@@ -440,11 +440,11 @@ class _Waits:
             InputError: the run or a step has been pending for `start_seconds`.
         """
         now = time.monotonic()
-        pending = {identity: (name, nodes) for identity, name, nodes in tasks.pending()}
+        pending = tasks.pending()
         if state == "PENDING":
-            pending[self._run_id] = ("the run", ())
+            pending[self._run_id] = Waiting("the run", ())
         self._since = {identity: self._since.get(identity, now) for identity in pending}
-        for identity, (name, nodes) in pending.items():
+        for identity, task in pending.items():
             waited = now - self._since[identity]
             is_too_long = waited >= self._start_seconds
             if not is_too_long and now - self._asked.get(identity, self._since[identity]) < WAIT_SECONDS:
@@ -454,12 +454,12 @@ class _Waits:
             if argo.is_compressed and not self.is_compressed:
                 self.is_compressed = True
                 return
-            reason = argo.reason(nodes)
+            reason = argo.reason(task.nodes)
             if is_too_long:
-                why = f": {with_advice(name, reason)}" if reason else _UNKNOWN_WAIT
+                why = f": {with_advice(task.container, reason)}" if reason else _UNKNOWN_WAIT
                 raise InputError(
-                    f"{name} has not started within {self._start_seconds:.0f} s{why}; run {self._run_id} continues"
+                    f"{task.name} has not started within {self._start_seconds:.0f} s{why}; run {self._run_id} continues"
                 )
             if reason and reason != self._told.get(identity):
                 self._told[identity] = reason
-                self._say(f"{name}: waits; {with_advice(name, reason)}")
+                self._say(f"{task.name}: waits; {with_advice(task.container, reason)}")

@@ -401,7 +401,7 @@ def test_a_group_has_a_line_where_its_driver_has_failed_or_waits(groups, monkeyp
     noted = manifest({"(0).root(0).models-driver(0)": "Unschedulable: 0/3 nodes are available"})
     with running_api(states=[("RUNNING", tasks(waits)), ("SUCCEEDED", DONE)], manifest=noted) as api:
         output = run(groups, api)[1]
-    assert "Models: waits; Unschedulable: 0/3 nodes are available" in output, output
+    assert "Models: waits; Unschedulable: 0/3 nodes are available" in lines(output), output
 
 
 def test_a_loop_is_one_step_with_the_number_of_its_trainings_that_are_done(sweep, monkeypatch):
