@@ -53,8 +53,8 @@ def explanation_charts(explanation: dict[str, Any]) -> dict[str, Any]:
     Returns:
         `importance`: charts by title. `pairs`: heat maps by title. `attention`: for each layer, charts by title.
         `rows`: for each stored row, its title, its attribution method with the logits, and its chart. `together`: how
-        many pairs of columns act together beyond chance; None if that is not known. `most_bars` and `most_words`: how
-        many columns and words the page shows.
+        many pairs of columns act together beyond chance; None if there is no pair, or if that is not known.
+        `most_bars` and `most_words`: how many columns and words the page shows.
     """
     tokens = tokens_of_maps(sum(len(layer["heads"]) + 1 for layer in explanation["attention"]))
     return {
@@ -84,7 +84,7 @@ def importance_bars(columns: Sequence[dict[str, Any]]) -> list[BarChart]:
 
 def _together(pairs: Sequence[dict[str, Any]]) -> int | None:
     tested = [pair["interplay"]["p_value"] for pair in pairs if "interplay" in pair]  # not by versions before 0.3.0
-    return sum(value < ALPHA for value in tested) if len(tested) == len(pairs) else None
+    return sum(value < ALPHA for value in tested) if tested and len(tested) == len(pairs) else None
 
 
 def _pairs(explanation: dict[str, Any]) -> dict[str, str]:

@@ -434,7 +434,9 @@ def test_the_page_of_an_explanation_names_the_run_and_says_whether_pairs_are_bey
     of_run["pairs"][0]["interplay"]["p_value"] = 0.5
     assert any("0 of 1 pairs act together" in text for text in Page(explanation_page(of_run)).texts)
     del of_run["pairs"][0]["interplay"]  # as an earlier version wrote it
-    assert not any("act together" in text for text in Page(explanation_page(of_run)).texts)
+    for pairs in (of_run["pairs"], []):  # a model of one column has no pair
+        texts = Page(explanation_page({**of_run, "pairs": pairs})).texts
+        assert any("54,321 rows." in text for text in texts) and not any("act together" in text for text in texts)
 
 
 def test_the_attention_maps_of_a_page_have_few_enough_cells_together(monkeypatch):
