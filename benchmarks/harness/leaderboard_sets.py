@@ -151,7 +151,9 @@ def find_files(
         if missing := [path for path in by_part[part] if not path.is_file()]:
             raise InputError(f"--data {data}: has no {missing[0].name}; the files are those of {chosen.source}")
     if chosen.chooses_by_test:  # a run takes each file for one split only
-        by_part["validation"] = [_again(path, folder / "validation") for path in by_part["test"]]
+        by_part["validation"] = [
+            _again(path, folder / "validation" / str(place)) for place, path in enumerate(by_part["test"])
+        ]
     return by_part
 
 
@@ -249,7 +251,8 @@ def first_rows(
     """
     by_part: dict[Part, list[pathlib.Path]] = {}
     for part, paths in files.items():
-        by_part[part] = [folder / f"first_{rows}" / part / path.name.removesuffix(".gz") for path in paths]
+        places = (folder / f"first_{rows}" / part / str(place) for place in range(len(paths)))
+        by_part[part] = [place / path.name.removesuffix(".gz") for place, path in zip(places, paths, strict=True)]
         for path, target in zip(paths, by_part[part], strict=True):
             if _is_made_of(target, path):
                 continue

@@ -291,6 +291,19 @@ def test_files_that_replace_others_are_taken_even_if_they_are_older(links, tmp_p
     assert vectors[0].any() and not vectors[1].any()
 
 
+def test_files_of_one_name_in_several_folders_stay_apart(tmp_path):
+    names = ["a/part.csv", "b/part.csv"]
+    chosen = OWN.model_copy(update={"files": {"train": ["train.csv"], "validation": names, "test": names}})
+    (tmp_path / "train.csv").write_text("0\n" * 5)
+    for place, name in enumerate(names):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(f"{place}\n" * 5)
+    files = find_files(chosen, tmp_path, tmp_path / "work")
+    for made, rows in ((files, 5), (first_rows(files, 2, False, tmp_path / "work"), 2)):
+        assert [path.read_text() for path in made["validation"]] == ["0\n" * rows, "1\n" * rows]
+        assert len({*made["validation"], *made["test"]}) == 4
+
+
 def refuse_link(source: pathlib.Path, target: pathlib.Path) -> None:
     raise OSError("another file system")
 
