@@ -13,6 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+ALPHA = 0.05  # family-wise error rate of a table
+
 
 def quantile(probability: float, freedom: float | None = None) -> float:
     """Returns a quantile of Student's t distribution, or of the standard normal one without degrees of freedom.

@@ -14,12 +14,11 @@ import pyarrow as pa
 
 from ctrpipe.common import metrics
 from ctrpipe.common.estimates import Estimate, auc_estimate
-from ctrpipe.common.significance import NORMAL_QUANTILE, holm
+from ctrpipe.common.significance import ALPHA, NORMAL_QUANTILE, holm
 from ctrpipe.transforms.log.spec import TEXT
 
 Floats = npt.NDArray[np.floating]
 Score = Callable[[pa.Table], Floats]  # maps rows to probabilities [N]
-ALPHA = 0.05  # family-wise error rate of a table
 
 
 @dataclasses.dataclass(frozen=True)

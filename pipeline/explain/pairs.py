@@ -10,12 +10,12 @@ import numpy.typing as npt
 from ctrpipe.common.metrics import ranks
 from ctrpipe.common.processes import cores
 from ctrpipe.common.progress import throttled_announce
-from ctrpipe.common.significance import holm
+from ctrpipe.common.significance import ALPHA, holm
 from ctrpipe.models.explain.information import ValuePairs, chance_complementarity, complementarity, value_pairs
 from ctrpipe.models.explain.interplay import Interplay, interplay
 from ctrpipe.models.explain.pair_counts import PairCounts
 from ctrpipe.pipeline.explain.attention import PickedRows
-from ctrpipe.pipeline.explain.importance import ALPHA, Importance, Interaction, Permuter
+from ctrpipe.pipeline.explain.importance import Importance, Interaction, Permuter
 from ctrpipe.pipeline.explain.value_codes import LogCodes
 
 VALUE_PAIRS = 20  # listed pairs of values

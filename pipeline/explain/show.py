@@ -3,8 +3,8 @@
 from typing import Any
 
 from ctrpipe.common.printable import printable
+from ctrpipe.common.significance import ALPHA
 from ctrpipe.common.terminal import add_row, console, print_table, titled
-from ctrpipe.pipeline.explain.importance import ALPHA
 
 SHOWN_PAIRS = 10
 MODEL_COLUMNS = ("need each other, log loss", "95%", "picked", "strength")

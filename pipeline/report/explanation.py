@@ -7,7 +7,7 @@ from typing import Any
 
 from ctrpipe.common.charts import Bar, BarChart, Chart, HeatMap, Line, chart_svg
 from ctrpipe.common.pages import template
-from ctrpipe.pipeline.explain.importance import ALPHA
+from ctrpipe.common.significance import ALPHA
 
 MOST_BARS = 60  # columns, the most important first
 # A cell of a heat map takes 200 bytes. The limits keep a page below 2 MB, small enough to send.

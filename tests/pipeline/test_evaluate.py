@@ -139,7 +139,7 @@ def test_rows_without_a_label_count_for_the_other_task(tmp_path, log, judged):
     click = [None if row % 5 == 0 else value for row, value in enumerate(log["click"])]
     order = [None if row % 5 in (1, 2) else value for row, value in enumerate(log["order"])]
     some = {**log, "click": click, "order": order}
-    limits = {"auc": {"min": 0.5, "confidence": 0.9}, "max_drop": {"auc": 1.0}, "max_drop_confidence": 0.9}
+    limits = {"auc": {"min": 0.5, "confidence": 0.9}, "max_drop": {"auc": 0.99}, "max_drop_confidence": 0.9}
     run = scored_log.config(some, TASKS, ("site",), limits)
     files = scored_log.write(tmp_path / "payload", run, some, parts=2)
     last = judged / "last"

@@ -75,7 +75,7 @@ def test_types_with_the_same_texts_are_read_as_the_same_values(column, ways, tmp
         (one(DAY, pa.timestamp("us")), one(str(DAY), pa.string())),
         (one(DAY, pa.timestamp("us")), one(1777636800, pa.int64())),
         (one(True, pa.bool_()), one("true", pa.string())),
-        (one(DAY.time(), pa.time32("s")), one("12:00", pa.string())),
+        (one(DAY.time(), pa.time32("ms")), one("12:00", pa.string())),
     ],
 )
 @pytest.mark.parametrize("turned", [False, True])
