@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ctrpipe.bar import with_bar
 from ctrpipe.common.libraries import load_tensorflow
-from ctrpipe.data import FOLDER, Data, Frame, PathLike, files_of, is_frame, write_frame
+from ctrpipe.data import FOLDER, Data, Frame, PathLike, files_of, is_frame, table_of, write_frame
 from ctrpipe.data import scratch as scratch_folder
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result, data_frame
@@ -168,30 +168,37 @@ def explain(
     """
     load_tensorflow()
     # Lazy: TensorFlow, numpy and pyarrow take 4 s to import.
+    from ctrpipe.booleans import with_words
     from ctrpipe.pipeline.explain.explain import Settings
     from ctrpipe.pipeline.explain.question import explain_model, explain_row
+    from ctrpipe.pipeline.run.trained_model import find_model
 
     folder = None if output is None else pathlib.Path(output)
-    files = files_of(data, None if folder is None else folder / FOLDER)
+    source = folder_of(model)
+    version = find_model(source, trust).version
+    files = files_of(with_words(data, version), None if folder is None else folder / FOLDER)
     settings = Settings(rows, repeats, pairs, groups or {}, slice, prune, seed)
     if row is None:
-        of_model = explain_model(folder_of(model), files, settings, folder, trust)
+        of_model = explain_model(source, files, settings, folder, trust)
         return Explanation(of_model.explanation, of_model.pruned)
-    compared = baseline if baseline in ("average", "missing") else _line_of(baseline)
-    of_row = explain_row(folder_of(model), _line_of(row), files, settings, str(compared), orders, method, folder, trust)
+    compared = baseline if baseline in ("average", "missing") else _line_of(baseline, version)
+    line = _line_of(row, version)
+    of_row = explain_row(source, line, files, settings, str(compared), orders, method, folder, trust)
     by_method = {one.method: dataclasses.asdict(one) for one in of_row.by_method}
     return RowExplanation(of_row.by_method[0].probability, by_method)
 
 
-def _line_of(row: Row) -> str:
+def _line_of(row: Row, version: pathlib.Path) -> str:
     """Returns a row as FILE:LINE. A table or dict is written to a file first, and its first row counts."""
+    from ctrpipe.booleans import table_with_words  # lazy: pyarrow takes 0.2 s
+
     if isinstance(row, str):
         return row
     if not is_frame(row) and isinstance(row, Mapping):
         import pyarrow as pa  # lazy: 0.2 s
 
         row = pa.table({name: [value] for name, value in row.items()})
-    return f"{write_frame(row, scratch_folder())}:1"
+    return f"{write_frame(table_with_words(table_of(row), version), scratch_folder())}:1"
 
 
 def _spread(metric: str, measured: Mapping[str, Any]) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def in_one_line(function: Callable[P, T]) -> Callable[P, T]:
         except Interrupted:
             raise
         except InputError as error:
-            raise _as_in_python(error, options, _parameters(function)) from error.__cause__
+            raise _as_in_python(error, options, _keywords(function)) from error.__cause__
         except (KeyboardInterrupt, Exception) as error:
             if is_interrupt(error):
                 again = "; repeat the call to continue from here" if name in RESUMED else ""
@@ -50,19 +50,24 @@ def in_one_line(function: Callable[P, T]) -> Callable[P, T]:
     return called
 
 
-def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    return inspect.signature(function).parameters
+def _keywords(function: Callable[..., Any]) -> list[str]:
+    """Returns the names of the parameters that a caller can give by name."""
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    parameters = inspect.signature(function).parameters
+    return [name for name, one in parameters.items() if one.kind in kinds and name != "self"]
 
 
 def _check_names(function: Callable[..., Any], options: Mapping[str, Any]) -> None:
     """Raises InputError for a keyword that a function does not have. A function of settings takes all."""
-    known = _parameters(function)
-    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in known.values()):
+    parameters = inspect.signature(function).parameters
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
         return
+    known = _keywords(function)
     for name in options:
         if name not in known:
             near = nearest_name(name, known)
-            hint = f"did you mean {near}?" if near else f"it has {', '.join(known)}"
+            hint = f"it has {', '.join(known)}" if known else "call it without keywords"
+            hint = f"did you mean {near}?" if near else hint
             raise InputError(f"{function.__name__} has no argument {name}; {hint}")
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from ctrpipe.booleans import in_words, rows_of_log
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.extras import require
 from ctrpipe.common.libraries import load_tensorflow
@@ -24,7 +24,7 @@ from ctrpipe.models.base.saved import is_saved, load_model
 from ctrpipe.pipeline.run.trained_model import find_model
 from ctrpipe.result import Result
 from ctrpipe.runs import Run, folder_of
-from ctrpipe.serving.assets import GoldenRows, read_log_spec
+from ctrpipe.serving.assets import read_log_spec
 from ctrpipe.serving.client import RestClient
 from ctrpipe.serving.client.columns import Column, Inputs, to_arrays
 from ctrpipe.serving.layout import Asset, asset_path
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 SIGNATURE = "serving_raw"
 TABLE = "the DataFrame"  # name of the input in error messages
 ROWS = "the rows"
-_WORDS_OF_TRUTH = ((b"True", b"False"), (b"true", b"false"), (b"TRUE", b"FALSE"))  # which pandas reads as booleans
 SHOWN_COLUMNS = 8  # per kind, in the table of a model
 
 
@@ -294,7 +293,8 @@ class Model:
                 within = self._log_spec.inner_separators.get(name)
                 values = join_lists(values, separator, name, source, faults, is_sequence, name in whole, within)
             elif is_text:
-                values = self._in_words_of_the_log(name, values) if pa.types.is_boolean(values.type) else values
+                if pa.types.is_boolean(values.type):
+                    values = in_words(name, values, self._rows_of_the_log.get(name, ()))
                 values = as_binary(values, name, source, faults if name in whole else None)
                 if name in self._log_spec.bracketed_columns:
                     values = from_brackets(values, self._log_spec.separators[name], name, faults)
@@ -307,29 +307,11 @@ class Model:
             raise InputError(f"{source}, row {row}: {faults[row]}")
         return columns
 
-    def _in_words_of_the_log(self, name: str, values: pa.Array) -> pa.Array:
-        """Returns booleans as the words of a log in text, which pandas reads as booleans; of other logs as they are.
-
-        Raises:
-            InputError: the log writes them in several ways.
-        """
-        texts = set(self._rows_of_the_log.get(name, ()))
-        written = [words for words in _WORDS_OF_TRUTH if not texts.isdisjoint(words)]
-        if len(written) > 1:
-            raise InputError(
-                f"column '{name}': booleans, and the log writes them in several ways, as "
-                f"'{written[0][0].decode()}' and '{written[1][0].decode()}'; give its texts"
-            )
-        return pc.if_else(values, *map(pa.scalar, written[0])) if written else values
-
     @functools.cached_property
-    def _rows_of_the_log(self) -> dict[str, np.ndarray]:
+    def _rows_of_the_log(self) -> Mapping[str, np.ndarray]:
         """The columns of a few rows of the log; {} if the version has none."""
         assert self._version is not None
-        try:
-            return dict(GoldenRows.load(asset_path(self._version, Asset.GOLDEN)).raw)
-        except (OSError, KeyError, ValueError):
-            return {}
+        return rows_of_log(self._version)
 
     @functools.cached_property
     def _log_spec(self) -> "LogSpec":

@@ -84,13 +84,15 @@ def ranking(
     """
     load_tensorflow()
     # Lazy: TensorFlow, numpy and pyarrow take 4 s to import.
+    from ctrpipe.booleans import with_words
     from ctrpipe.pipeline.ranking.rank import rank
     from ctrpipe.pipeline.ranking.show import write_ranking
     from ctrpipe.pipeline.run.trained_model import find_model
 
     folder = None if output is None else pathlib.Path(output)
-    files = files_of(data, None if folder is None else folder / FOLDER)
-    report = rank(find_model(folder_of(model)), files, group, item, [k] if isinstance(k, int) else k)
+    source = find_model(folder_of(model))
+    files = files_of(with_words(data, source.version), None if folder is None else folder / FOLDER)
+    report = rank(source, files, group, item, [k] if isinstance(k, int) else k)
     if folder is not None:
         write_ranking(report, folder)
     return Ranking(report)

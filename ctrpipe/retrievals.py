@@ -117,16 +117,20 @@ def retrieve(
     """
     load_tensorflow()
     # Lazy: TensorFlow, numpy and pyarrow take 4 s to import.
+    from ctrpipe.booleans import with_words
     from ctrpipe.pipeline.retrieval.retrieve import Approximate
     from ctrpipe.pipeline.retrieval.retrieve import retrieve as retrieve_items
+    from ctrpipe.pipeline.run.trained_model import find_model
 
     if queries is not None and answers is None:
         answers = new_folder() / "answers.parquet"
+    source = folder_of(model)
+    version = find_model(source).version
     done = retrieve_items(
-        folder_of(model),
-        files_of(items, None),
+        source,
+        files_of(with_words(items, version), None),
         None if output is None else pathlib.Path(output),
-        files_of(queries, None),
+        files_of(with_words(queries, version), None),
         None if answers is None else pathlib.Path(answers),
         item,
         top,

@@ -116,16 +116,19 @@ def score(
     """
     load_tensorflow()
     # Lazy: TensorFlow and TFDV take 4 s to import.
+    from ctrpipe.booleans import with_words
     from ctrpipe.common.store_folders import work_folder
     from ctrpipe.common.stores import is_url
     from ctrpipe.pipeline.monitoring.score_log import score_log
+    from ctrpipe.serving.layout import find_version
 
     folder = new_folder() if output is None else pathlib.Path(output)
     if is_url(place := str(output)):
         folder = work_folder(place)
-    files = needed_files_of(data, folder / FOLDER)
+    versions = versions_of(model)
+    files = needed_files_of(with_words(data, find_version(versions)), folder / FOLDER)
     result = score_log(
-        versions_of(model),
+        versions,
         files,
         place if output else folder,
         workers,

@@ -55,8 +55,10 @@ def grids(grid: Mapping[str, Sequence[Any]]) -> tuple[str, ...]:
     """Converts keywords with lists of values to arguments of `ctrpipe sweep --grid`.
 
     Raises:
-        InputError: see `overrides`; or the values of a keyword are no list.
+        InputError: see `overrides`; the grid is no dict; or the values of a keyword are no list.
     """
+    if not isinstance(grid, Mapping):
+        raise InputError(f"grid={grid!r}: no dict of keys and lists of values; give {{'training__epochs': [1, 2]}}")
     for name, values in grid.items():
         if isinstance(values, str) or not isinstance(values, Iterable):
             raise InputError(f"{name}={values!r}: a single value in grid; give a list of values, such as [{values!r}]")

@@ -2,12 +2,13 @@
 
 import dataclasses
 import pathlib
+import zipfile
 from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
 
-from ctrpipe.common.errors import InputError
+from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.serving.layout import Asset, asset_path
 from ctrpipe.transforms.log.spec import LogSpec
@@ -82,14 +83,17 @@ class GoldenRows:
         Raises:
             OSError, KeyError, ValueError: the file is missing or damaged.
         """
-        with np.load(path) as file:
-            return cls(
-                dict(_loaded(name, file[name]) for name in file.files if name.startswith(("raw.", "marked."))),
-                {name.removeprefix("packed."): file[name] for name in file.files if name.startswith("packed.")},
-                file["probabilities"],
-                file["candidates"] if "candidates" in file else None,
-                float(file["tolerance"]),
-            )
+        try:
+            with np.load(path) as file:
+                return cls(
+                    dict(_loaded(name, file[name]) for name in file.files if name.startswith(("raw.", "marked."))),
+                    {name.removeprefix("packed."): file[name] for name in file.files if name.startswith("packed.")},
+                    file["probabilities"],
+                    file["candidates"] if "candidates" in file else None,
+                    float(file["tolerance"]),
+                )
+        except (EOFError, RuntimeError, zipfile.BadZipFile) as error:  # RuntimeError: encrypted
+            raise ValueError(f"{path}: damaged ({one_line(error, 100)})") from error
 
 
 def _stored(name: str, values: npt.NDArray[np.generic]) -> tuple[str, npt.NDArray[np.generic]]:

@@ -516,6 +516,10 @@ def test_a_frame_is_replayed_day_by_day(tmp_path):
         (lambda: ctrpipe.init(frame(9), lable="click"), "init has no argument lable; did you mean label\\?"),
         (lambda: ctrpipe.load("m", qqq=1), "load has no argument qqq; it has source, trust"),
         (lambda: ctrpipe.run(CONFIG, outptu="a"), "outptu: no such key; did you mean output\\?"),
+        (lambda: ctrpipe.run(CONFIG, setting={}), "setting: no such key; did you mean serving\\?"),
+        (lambda: ctrpipe.compare("a", "b", model="c"), "compare has no argument model; it has task, shards, config"),
+        (lambda: ctrpipe.Run(".", ".", {}).plot(shelf=1), "plot has no argument shelf; call it without keywords"),
+        (lambda: ctrpipe.sweep(CONFIG, grid=["model__name"]), "grid=\\['model__name'\\]: no dict of keys and"),
         (
             lambda: ctrpipe.sweep(CONFIG, grid={"model__name": "lr"}),
             "model__name='lr': a single value in grid; give a list of values, such as \\['lr'\\]",

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import ctrpipe
+from ctrpipe.booleans import table_with_words
 from ctrpipe.serving.assets import GoldenRows
 from ctrpipe.serving.client.columns import Column
 from ctrpipe.serving.layout import Asset, asset_path
@@ -23,10 +24,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> ctrpipe.Model:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("yes", "no"), [("True", "False"), ("true", "false"), ("1", "0")])
+@pytest.mark.parametrize(("yes", "no"), [("True", "False"), ("true", "false"), ("TRUE", "FALSE"), ("1", "0")])
 def test_booleans_are_the_words_of_the_log(yes: str, no: str, tmp_path: pathlib.Path) -> None:
     """pandas writes booleans to CSV as True and False, and reads them as booleans again."""
-    version = save(tmp_path / "ctr" / "1", spec())
+    version = save(tmp_path / "ctr" / "1", spec(), explains=True)
     texts = np.array([no.encode(), b"", yes.encode()], object)
     rows = GoldenRows({"n": np.zeros(3, np.float32), "c": texts}, {}, np.zeros((3, 1), np.float32), None, 1e-6)
     rows.save(asset_path(version, Asset.GOLDEN))
@@ -34,6 +35,13 @@ def test_booleans_are_the_words_of_the_log(yes: str, no: str, tmp_path: pathlib.
     for given in ([True, False, None], pa.array([True, False, None])):
         found = ctrpipe.load(version).predict({"n": [1.0, 2.0, 3.0], "c": given})["ctr"]
         np.testing.assert_allclose(found, expected, rtol=1e-5)
+    frame = pa.table({"n": [1.0, 2.0, 3.0], "c": [True, False, None]})
+    scored = ctrpipe.score(version, frame).to_pandas()["ctr"]
+    np.testing.assert_allclose(scored, expected, rtol=1e-5)
+    explained = ctrpipe.explain(version, row={"n": 2.0, "c": False}, baseline="missing", method="shapley", orders=4)
+    assert explained.probability == pytest.approx(expected[1], rel=1e-5)
+    words = table_with_words(frame, version)["c"].to_pylist()
+    assert words == ([True, False, None] if yes == "1" else [yes.encode(), no.encode(), None])
 
 
 @pytest.mark.slow

@@ -159,6 +159,17 @@ def test_golden_rows_come_back_as_they_were(tmp_path, candidates):
     assert read.candidates is None if candidates is None else (read.candidates == candidates).all()
 
 
+@pytest.mark.parametrize("place", [-20, 200], ids=["directory", "numbers"])
+def test_damaged_golden_rows_are_a_value_error(tmp_path, place):
+    path = tmp_path / "golden.npz"
+    GoldenRows({"price": np.zeros(99, np.float32)}, {}, np.zeros((99, 1), np.float32), None, 0.05).save(path)
+    contents = bytearray(path.read_bytes())
+    contents[place] ^= 0xFF
+    path.write_bytes(contents)
+    with pytest.raises(ValueError, match=f"^{path}: damaged"):
+        GoldenRows.load(path)
+
+
 def test_the_run_of_what_it_pushed(tmp_path, monkeypatch):
     run = tmp_path / "runs" / "a"
     version = run / "models" / "ctr" / "7"

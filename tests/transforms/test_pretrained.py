@@ -117,6 +117,25 @@ def test_a_damaged_table_is_refused_in_one_line(tmp_path, name, damage):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "mark", "place", "byte"),
+    [("t.npz", b"PK\1\2", 10, 99), ("t.npz", b"PK\1\2", 8, 1), ("t.parquet", b"vector\x15", 0, 0xE3)],
+    ids=["compression", "encryption", "name of a column"],
+)
+def test_a_table_with_one_changed_byte_is_refused_in_one_line(tmp_path, name, mark, place, byte):
+    keys, vectors = ["i1", "i2"], np.ones((2, 3), np.float32)
+    if name == "t.parquet":
+        write(tmp_path / name, keys, list(vectors))
+    else:
+        np.savez(tmp_path / name, key=np.array(keys), vector=vectors)
+    contents = bytearray((tmp_path / name).read_bytes())
+    contents[contents.index(mark) + place] = byte
+    (tmp_path / name).write_bytes(contents)
+    with pytest.raises(InputError, match=rf"^{tmp_path / name}: .*; write") as error:
+        table(spec(tmp_path / name))
+    assert "\n" not in str(error.value)
+
+
 def test_files_that_are_no_table_are_refused(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         table(spec(tmp_path / "absent.parquet"))

@@ -532,6 +532,7 @@ def test_parquet_files_that_cannot_be_read_are_refused(tmp_path):
         (GOOD, "a text, but data.format is parquet; write data.format: csv or tsv"),
         (whole[:-50], "not a readable Parquet file"),
         (whole[:10] + bytes(200) + whole[210:], "the Parquet file is damaged"),
+        (whole.replace(b"label", b"lab\xe9l"), "not a readable Parquet file \\('utf-8' codec can't decode"),
     ):
         path.write_bytes(content)
         with pytest.raises(InputError, match=message) as error:

@@ -90,6 +90,14 @@ def test_a_list_of_pairs_whose_weight_comes_first_is_refused(tmp_path, weight):
     assert read(tmp_path / "log.parquet", spec("parquet")) == (["7:2", None], [])
 
 
+def test_ids_that_are_decimals_without_places_come_before_whole_weights(tmp_path):
+    """NUMBER(38, 0) of a database is a decimal of Parquet, and an id."""
+    pairs = pa.struct([("item", pa.decimal128(38, 0)), ("clicks", pa.int64())])
+    values = pa.array([[{"item": 7, "clicks": 2}], None], pa.list_(pairs))
+    pa.parquet.write_table(pa.table({"click": [0, 1], "tags": values}), tmp_path / "log.parquet")
+    assert read(tmp_path / "log.parquet", spec("parquet")) == (["7:2", None], [])
+
+
 def test_objects_of_json_lines_are_lists_with_weights(tmp_path):
     values = [{"t1": 0.5, "t2": 2}, {}, None, ["t1:0.25", "t2"], "t3:4", {"t4": "0.5"}, {"t5": None}, {"t6": [1]}]
     lines = [json.dumps({"click": n % 2, "tags": value}) for n, value in enumerate(values)]

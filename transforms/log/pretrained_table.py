@@ -135,7 +135,7 @@ def _of_parquet(table: Pretrained, file: IO[bytes]) -> tuple[pa.Array, pa.Array]
         read = pa.parquet.ParquetFile(file)
         _check_names(table, read.schema_arrow.names)
         rows = read.read(columns=[table.key, table.vector])
-    except pa.ArrowException as error:
+    except (pa.ArrowException, UnicodeDecodeError) as error:
         raise InputError(f"{table.path}: no readable Parquet file ({one_line(error, 200)}); write it again") from error
     keys, vectors = (rows[name].combine_chunks() for name in (table.key, table.vector))
     if not is_list(plain(vectors).type):
@@ -153,7 +153,7 @@ def _of_npz(table: Pretrained, file: IO[bytes]) -> tuple[pa.Array, pa.Array]:
         with arrays:
             _check_names(table, arrays.files)
             keys, vectors = arrays[table.key], arrays[table.vector]
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:  # RuntimeError: encrypted
         reason = one_line(error, 100)
         raise InputError(f"{table.path}: neither Parquet nor an .npz file ({reason}); write one of the two") from error
     if keys.ndim != 1 or vectors.ndim != 2 or len(keys) != len(vectors) or vectors.dtype.kind not in "fiu":

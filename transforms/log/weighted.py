@@ -104,7 +104,7 @@ def pairs_as_lists(values: pa.Array, separator: str, name: str, path: str) -> pa
 
 
 def _is_fraction(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+    return bool(pa.types.is_floating(kind) or (pa.types.is_decimal(kind) and kind.scale > 0))
 
 
 def to_weighted(

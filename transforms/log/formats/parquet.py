@@ -75,6 +75,8 @@ def _read_errors(path: str) -> Iterator[None]:
 
 def _opened(path: str, source: IO[bytes]) -> pa.parquet.ParquetFile:
     try:
-        return pa.parquet.ParquetFile(source, pre_buffer=is_url(path))
-    except (pa.ArrowException, OSError) as error:
+        file = pa.parquet.ParquetFile(source, pre_buffer=is_url(path))
+        list(file.schema_arrow.names)  # decodes them
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not a readable Parquet file ({one_line(error, 200)})") from error
+    return file
