@@ -84,9 +84,9 @@ def slow_square(number: int, folder: pathlib.Path, lost: pathlib.Path) -> int:
     return number * number
 
 
-def begun(folder: pathlib.Path, part: int) -> collections.Counter[int]:
-    """The numbers (part 0) or processes (part 1) that `slow_square` has begun with, and how often."""
-    return collections.Counter(int(path.name.split("-")[part]) for path in folder.iterdir())
+def begun(folder: pathlib.Path) -> collections.Counter[int]:
+    """The numbers that `slow_square` has begun with, and how often."""
+    return collections.Counter(int(path.name.split("-")[0]) for path in folder.iterdir())
 
 
 def test_a_lost_workers_work_is_done_by_another(cluster, tmp_path):
@@ -95,7 +95,7 @@ def test_a_lost_workers_work_is_done_by_another(cluster, tmp_path):
     seen.mkdir()
 
     def lose_one() -> None:
-        cluster.wait(lambda: len(begun(seen, 1)) > cluster.slots_each, 120)
+        cluster.wait(lambda: begun(seen).total() > cluster.slots_each, 120)
         cluster.kill("worker_1")
         (tmp_path / "lost").touch()
         time.sleep(5)
@@ -107,7 +107,7 @@ def test_a_lost_workers_work_is_done_by_another(cluster, tmp_path):
     work = functools.partial(slow_square, folder=seen, lost=tmp_path / "lost")
     assert workers.map(work, range(12), seconds=0) == [number**2 for number in range(12)]
     losing.join()
-    numbers = begun(seen, 0)
+    numbers = begun(seen)
     assert set(numbers) == set(range(12)) and numbers.total() > 12  # some began again, and each has one result
 
 
