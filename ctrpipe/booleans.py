@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.data import Data, is_frame, table_of
+from ctrpipe.data import Data, Frame, is_frame, table_of
 from ctrpipe.serving.assets import GoldenRows
 from ctrpipe.serving.layout import Asset, asset_path
 
@@ -58,7 +58,8 @@ def with_words(data: Data | None, version: pathlib.Path) -> Data | None:
         InputError: see `ctrpipe.data.table_of` and `in_words`.
     """
     if is_frame(data):
-        return table_with_words(table_of(data), version)
+        table: Frame = table_with_words(table_of(data), version)
+        return table
     if isinstance(data, Sequence) and not isinstance(data, str):
         return [table_with_words(table_of(part), version) if is_frame(part) else part for part in data]
     return data

@@ -11,6 +11,7 @@ from ctrpipe.data import Data, PathLike, index_of, needed_files_of, new_folder
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result
 from ctrpipe.runs import ModelLike, versions_of
+from ctrpipe.serving.layout import find_version
 from ctrpipe.table import Table
 
 if TYPE_CHECKING:
@@ -120,7 +121,6 @@ def score(
     from ctrpipe.common.store_folders import work_folder
     from ctrpipe.common.stores import is_url
     from ctrpipe.pipeline.monitoring.score_log import score_log
-    from ctrpipe.serving.layout import find_version
 
     folder = new_folder() if output is None else pathlib.Path(output)
     if is_url(place := str(output)):

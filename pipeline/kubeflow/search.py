@@ -188,18 +188,18 @@ def summarise_points(task: Task) -> None:
 
 
 def _table(summary: dict[str, Any]) -> str:
-    """Returns the points as a table in Markdown, the best one in bold."""
+    """Returns the points as a table in Markdown, the best one in bold. Names are code, to keep their underscores."""
     columns = {"validation AUC": "validation_auc", "validation log loss": "validation_log_loss"}
     columns |= {"test AUC": "auc", "test log loss": "log_loss", "test RIG": "rig"}
     lines = [
         f"# {summary['name']}",
         "",
-        f"Mean of {summary['seeds']} seed(s); best by {summary['monitor']} in bold.",
+        f"Mean of {summary['seeds']} seed(s); best by `{summary['monitor']}` in bold.",
         "",
     ]
     lines += [f"| point | {' | '.join(columns)} |", f"|---|{'---:|' * len(columns)}"]
     for point in summary["points"]:
-        name = f"**{point['name']}**" if point["name"] == summary["best"] else point["name"]
+        name = f"**`{point['name']}`**" if point["name"] == summary["best"] else f"`{point['name']}`"
         lines.append(f"| {name} | {' | '.join(show(point['metrics'][key]['mean']) for key in columns.values())} |")
     return "\n".join([*lines, ""])
 

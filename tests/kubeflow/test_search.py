@@ -122,7 +122,7 @@ def test_a_sweep_with_a_pod_for_each_training_has_the_results_of_one_here(volume
     assert comparable(cluster) == comparable(here) and len(here["points"]) == 2
     assert not (volume / "cluster" / "work").exists()
     table = (launcher.bucket / "summarisesweep" / "table").read_text()
-    assert f"| **{here['best']}** |" in table and table.count("\n| ") == 3
+    assert f"| **`{here['best']}`** |" in table and table.count("\n| ") == 3
     metrics = shown(launcher, "summarisesweep", "metrics")
     assert metrics["type"]["schemaTitle"] == "system.Metrics" and metrics["metadata"]["trainings"] == 2
     # The same pipeline again trains nothing. One training whose result is gone is done again: see the sweep in a store.
