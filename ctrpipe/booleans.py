@@ -1,7 +1,7 @@
 """Booleans of a DataFrame as the words that the log of a model has for them, which pandas reads as booleans."""
 
 import pathlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -47,25 +47,25 @@ def in_words(
     return pc.if_else(values, *map(pa.scalar, written[0])) if written else values
 
 
-def with_words(data: Data | None, version: pathlib.Path) -> Data | None:
+def with_words(data: Data | None, find_version: Callable[[], pathlib.Path]) -> Data | None:
     """Returns data whose tables have the words of a model's log in place of booleans. Files stay as they are.
 
     Args:
         data: See `ctrpipe.data.files_of`.
-        version: The model's version.
+        find_version: Returns the model's version. Called only if a table has booleans.
 
     Raises:
         InputError: see `ctrpipe.data.table_of` and `in_words`.
     """
     if is_frame(data):
-        table: Frame = table_with_words(table_of(data), version)
+        table: Frame = table_with_words(table_of(data), find_version)
         return table
     if isinstance(data, Sequence) and not isinstance(data, str):
-        return [table_with_words(table_of(part), version) if is_frame(part) else part for part in data]
+        return [table_with_words(table_of(part), find_version) if is_frame(part) else part for part in data]
     return data
 
 
-def table_with_words(table: pa.Table, version: pathlib.Path) -> pa.Table:
+def table_with_words(table: pa.Table, find_version: Callable[[], pathlib.Path]) -> pa.Table:
     """Returns a table with the words of a model's log in place of booleans.
 
     Raises:
@@ -73,6 +73,6 @@ def table_with_words(table: pa.Table, version: pathlib.Path) -> pa.Table:
     """
     if not any(pa.types.is_boolean(kind) for kind in table.schema.types):
         return table
-    rows = rows_of_log(version)
+    rows = rows_of_log(find_version())
     columns = [in_words(name, table[name], rows.get(name, ())) for name in table.column_names]
     return pa.table(columns, table.column_names)

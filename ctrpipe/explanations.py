@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ctrpipe.bar import with_bar
@@ -175,7 +175,10 @@ def explain(
 
     folder = None if output is None else pathlib.Path(output)
     source = folder_of(model)
-    version = find_model(source, trust).version
+
+    def version() -> pathlib.Path:
+        return find_model(source, trust).version
+
     files = files_of(with_words(data, version), None if folder is None else folder / FOLDER)
     settings = Settings(rows, repeats, pairs, groups or {}, slice, prune, seed)
     if row is None:
@@ -188,7 +191,7 @@ def explain(
     return RowExplanation(of_row.by_method[0].probability, by_method)
 
 
-def _line_of(row: Row, version: pathlib.Path) -> str:
+def _line_of(row: Row, version: Callable[[], pathlib.Path]) -> str:
     """Returns a row as FILE:LINE. A table or dict is written to a file first, and its first row counts."""
     from ctrpipe.booleans import table_with_words  # lazy: pyarrow takes 0.2 s
 

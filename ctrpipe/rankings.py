@@ -91,7 +91,7 @@ def ranking(
 
     folder = None if output is None else pathlib.Path(output)
     source = find_model(folder_of(model))
-    files = files_of(with_words(data, source.version), None if folder is None else folder / FOLDER)
+    files = files_of(with_words(data, lambda: source.version), None if folder is None else folder / FOLDER)
     report = rank(source, files, group, item, [k] if isinstance(k, int) else k)
     if folder is not None:
         write_ranking(report, folder)

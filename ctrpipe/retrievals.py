@@ -125,7 +125,10 @@ def retrieve(
     if queries is not None and answers is None:
         answers = new_folder() / "answers.parquet"
     source = folder_of(model)
-    version = find_model(source).version
+
+    def version() -> pathlib.Path:
+        return find_model(source).version
+
     done = retrieve_items(
         source,
         files_of(with_words(items, version), None),

@@ -126,7 +126,7 @@ def score(
     if is_url(place := str(output)):
         folder = work_folder(place)
     versions = versions_of(model)
-    files = needed_files_of(with_words(data, find_version(versions)), folder / FOLDER)
+    files = needed_files_of(with_words(data, lambda: find_version(versions)), folder / FOLDER)
     result = score_log(
         versions,
         files,

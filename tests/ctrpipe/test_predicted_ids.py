@@ -40,7 +40,7 @@ def test_booleans_are_the_words_of_the_log(yes: str, no: str, tmp_path: pathlib.
     np.testing.assert_allclose(scored, expected, rtol=1e-5)
     explained = ctrpipe.explain(version, row={"n": 2.0, "c": False}, baseline="missing", method="shapley", orders=4)
     assert explained.probability == pytest.approx(expected[1], rel=1e-5)
-    words = table_with_words(frame, version)["c"].to_pylist()
+    words = table_with_words(frame, lambda: version)["c"].to_pylist()
     assert words == ([True, False, None] if yes == "1" else [yes.encode(), no.encode(), None])
 
 
