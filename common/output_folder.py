@@ -68,6 +68,8 @@ def one_run_at_a_time(output: pathlib.Path) -> Iterator[None]:
             if not _is_at(path, lock.fileno()):
                 raise _removed(output) from error
             raise
+        finally:
+            fcntl.flock(lock, fcntl.LOCK_UN)  # a fork may keep the file open
         if not _is_at(path, lock.fileno()):
             raise _removed(output)
 

@@ -3,7 +3,7 @@
 | function | purpose |
 |---|---|
 | `Workers.map` | maps a function over parts: in this process, in a process pool, or on a Beam runner |
-| `preload`, `preload_in_copy`, `end_preloaded` | make the processes of the pools start at once |
+| `preload`, `preload_in_forks`, `end_preloaded` | make the processes of the pools start at once |
 | `run_in_new_process` | one call whose memory, threads and settings must not remain in this process |
 | `child_process` | a process that communicates over a pipe until the block ends |
 | `start_command`, `stop_command` | another program |
@@ -18,6 +18,7 @@ import contextlib
 import ctypes
 import dataclasses
 import hmac
+import importlib
 import json
 import multiprocessing
 import multiprocessing.connection
@@ -39,7 +40,7 @@ import time
 import types
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from ctrpipe.common.beam_pipelines import as_in_a_program
 from ctrpipe.common.errors import InputError, one_line
@@ -113,7 +114,7 @@ class Workers:
                 files.
             items: The parts.
             seconds: Estimated time for all items in one process. Determines how many processes to start.
-            start_seconds: Start-up time of a new process. Ignored after `preload`.
+            start_seconds: Start-up time of a new process. Ignored if the pool's processes are forks.
             progress: Called with the number of completed items.
             judge: Called with the results of the first n items whenever n grows. May raise InputError to stop the
                 work. Not called with Beam, which returns all results at the end.
@@ -125,8 +126,10 @@ class Workers:
         if self.beam_args:
             return _by_beam(function, items, self.beam_args, self.scratch)
         most = self.most or cores()
-        if _preloaded:
-            start_seconds = IDLE_START_SECONDS if most in _idle_pools else PRELOADED_START_SECONDS
+        if most in _idle_pools:
+            start_seconds = IDLE_START_SECONDS
+        elif _preloaded:
+            start_seconds = PRELOADED_START_SECONDS
         worth = _worth_starting(min(len(items), most), seconds, start_seconds, cores_alone)
         processes = min(len(items), self.processes or worth)
         if processes <= 1:
@@ -136,8 +139,8 @@ class Workers:
                 progress(len(results))
                 judge(results)
             return results
-        # Forks of a preloaded process start on demand and are kept for later calls, which may need more of them.
-        size = most if _preloaded and self.processes is None else processes
+        # Forks are kept for later calls, which may need more of them.
+        size = most if (_preloaded or most in _idle_pools) and self.processes is None else processes
         return _by_pool(function, items, size, progress, judge)
 
 
@@ -154,61 +157,25 @@ def preload(module: str) -> None:
     _preloaded = True
 
 
-def preload_in_copy(module: str) -> None:
-    """Like `preload`, but forks this process, which reuses the imports that are already done.
+def preload_in_forks(module: str, processes: int) -> None:
+    """Forks this process into the pool of the next `Workers.map` with at most `processes` processes.
 
-    The pipeline up to Transform of a million rows takes 27 s of CPU time this way, and 33 s with `preload`, whose
-    process imports TFX once more.
+    The forks have this process's imports, and import a module. They keep its open files until `end_preloaded`. After a
+    mistake, later pools are started as without this call.
 
     This process must not have a thread that may hold a lock which the module needs: a fork does not copy threads, so
     the lock would never be released. It must not use a GPU, which forks cannot share.
     """
-    global _preloaded
-    multiprocessing.resource_tracker.ensure_running()  # see preload
-    address = multiprocessing.connection.arbitrary_address("AF_UNIX")  # type: ignore[attr-defined]
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(address)
-        os.chmod(address, 0o600)
-        listener.listen()
-        alive, keeps_alive = os.pipe()
-        for stream in filter(None, (sys.stdout, sys.stderr)):
-            stream.flush()  # a fork copies what is buffered, and since Python 3.13 its forks write it again
-        with _interrupts_blocked():
-            process = os.fork()
-        if process == 0:
-            _serve_forks(module, listener, alive)
-    os.close(alive)
-    server: Any = multiprocessing.forkserver._forkserver
-    server._forkserver_address, server._forkserver_alive_fd, server._forkserver_pid = address, keeps_alive, process
-    _preloaded = True
+    context = multiprocessing.get_context("fork")
+    pool = concurrent.futures.ProcessPoolExecutor(processes, context, initializer=_start_fork, initargs=(module,))
+    with _interrupts_blocked():
+        pool.submit(os.getpid)  # the first call starts all forks, before the pool starts a thread
+    _idle_pools[processes] = pool
 
 
-def _serve_forks(module: str, listener: socket.socket, alive: int) -> NoReturn:
-    """Runs Python's fork server in this forked process until the write end of the pipe `alive` is closed."""
-    code = 1
-    try:
-        _forget_files({listener.fileno(), alive})
-        # As in Python's own fork server. Without it, a deadlock: the first process waits at exit for its resource
-        # tracker (since Python 3.12), the tracker for all holders of its pipe, and this server for the first process.
-        tracker: Any = multiprocessing.resource_tracker._resource_tracker
-        tracker._fd = tracker._pid = None
-        multiprocessing.forkserver.main(listener.detach(), alive, [module])
-    except SystemExit:
-        code = 0
-    finally:
-        os._exit(code)
-
-
-def _forget_files(but: set[int]) -> None:
-    """Redirects all open file descriptors except `but` and the standard streams to /dev/null.
-
-    They belong to the parent of this fork, whose locks and pipes would otherwise stay open after its end. The numbers
-    stay in use, so an object that still holds one cannot close another file by accident.
-    """
-    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    for number in map(int, os.listdir("/proc/self/fd")):
-        if number > 2 and number not in {*but, nothing}:
-            os.dup2(nothing, number, inheritable=False)
+def _start_fork(module: str) -> None:
+    _follow_parent()
+    importlib.import_module(module)
 
 
 def _end_pool(pool: concurrent.futures.ProcessPoolExecutor) -> None:
@@ -417,9 +384,10 @@ def _main_hidden_from(function: Callable[..., Any]) -> Iterator[None]:
 def _pool(processes: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
     """Yields a pool of at most `processes` processes.
 
-    Forks of a preloaded process are kept until `end_idle_pools`.
+    Forks are kept until `end_idle_pools`.
     """
     pool = _idle_pools.pop(processes, None)
+    keep = _preloaded or pool is not None
     if pool is None:
         # Not forked from this process, which may have loaded TensorFlow: a fork does not copy its threads.
         context = multiprocessing.get_context("forkserver" if _preloaded else "spawn")
@@ -429,7 +397,7 @@ def _pool(processes: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
     except BaseException:
         _end_pool(pool)
         raise
-    if _preloaded:
+    if keep:
         _idle_pools[processes] = pool
     else:
         pool.shutdown()
@@ -442,7 +410,7 @@ def end_idle_pools() -> None:
 
 
 def end_preloaded() -> None:
-    """Ends the process that `preload` started, and its forks, after their current work.
+    """Ends the process that `preload` started, and all forks, after their current work.
 
     Waits for them, so the system adds their CPU time to the children's time of this process.
     """

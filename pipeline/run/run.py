@@ -20,7 +20,7 @@ from ctrpipe.common.libraries import import_tensorflow, importing_tfx, load_tens
 from ctrpipe.common.memory import share_heaps
 from ctrpipe.common.output_folder import METADATA, check_output, one_run_at_a_time
 from ctrpipe.common.phases import begin_phases, seconds_by_phase, start_phase
-from ctrpipe.common.processes import cores, preload, preload_in_copy
+from ctrpipe.common.processes import cores, preload, preload_in_forks
 from ctrpipe.common.progress import announce
 from ctrpipe.common.stores import in_parallel
 from ctrpipe.models.base.registry import check_hyperparameters, derives_from, is_boosted, model_class
@@ -116,7 +116,7 @@ def working_ahead(config: RunConfig, files: list[str], output: pathlib.Path) -> 
             if ahead:
                 ahead.wait()
             if size > PRELOAD_BYTES and can_fork:
-                preload_in_copy(WORKER_MODULES)
+                preload_in_forks(WORKER_MODULES, workers.most or cores())
 
         yield libraries_loaded
 

@@ -144,7 +144,7 @@ from ctrpipe.pipeline.run import run
 from ctrpipe.pipeline.config import RunConfig
 run.RANGE_BYTES, run.PRELOAD_BYTES = 10, 20
 run.cores = lambda: 2
-run.preload, run.preload_in_copy = lambda module: warmed.append("alone"), lambda module: warmed.append("copy")
+run.preload, run.preload_in_forks = lambda module: warmed.append("alone"), lambda module, most: warmed.append("copy")
 folder = pathlib.Path(sys.argv[1])
 (folder / "log.tsv").write_text("0\\t1\\n1\\t2\\n" * 10)
 features = [{"kind": "numeric", "columns": ["n"]}]
