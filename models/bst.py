@@ -27,7 +27,7 @@ class BST(HistoryModel):
         ffn_dim: int. Width of the feed-forward networks' hidden layer. Defaults to 64.
         position_dim: int. Width of a position's embedding. Defaults to 16.
         output: str. The MLP's input from a history: "all", the concatenated outputs of all places, as in the paper;
-        or "candidate", the candidate's output. Defaults to "all".
+            or "candidate", the candidate's output. Defaults to "all".
         hidden_units: sequence of int. Widths of the MLP. Defaults to (1024, 512, 256), as in the paper.
         activation: str. Activation of the MLP. Defaults to "leaky_relu", as in the paper.
         dropout: float. Dropout rate of the Transformer and the MLP. Defaults to 0; the paper uses 0.2.

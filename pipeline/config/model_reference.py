@@ -26,6 +26,9 @@ SHARED: dict[type[CTRModel], str] = {
 }
 
 
+_IN_YAML = {"None": "null", "True": "true", "False": "false", "()": "[]"}
+
+
 class Option(NamedTuple):
     """A hyperparameter of a class: type and default from the constructor, meaning from the docstring."""
 
@@ -46,7 +49,7 @@ def chapter(words: Callable[[Any], str], value: Callable[[Any], str], cell: Call
 
     def table(options: list[Option]) -> str:
         header = "| key | type | default | meaning |\n|---|---|---|---|"
-        rows = (f"| `{o.name}` | {words(o.type)} | {value(o.default)} | {cell(o.meaning)} |" for o in options)
+        rows = (f"| `{o.name}` | {words(o.type)} | {value(o.default)} | {cell(_in_yaml(o.meaning))} |" for o in options)
         return "\n".join([header, *rows]) + "\n"
 
     parts = [INTRODUCTION]
@@ -54,7 +57,9 @@ def chapter(words: Callable[[Any], str], value: Callable[[Any], str], cell: Call
         parts.append(f"### {heading}\n\n{table(list(documented(base).values()))}")
     for model in available():
         own, inherited, changed = options_of(model)
-        text = [f"### {model.name}", description(model_class(model.name)), f"Source: {model.paper}."]
+        text = [f"### {model.name}", description(model_class(model.name))]
+        if model.paper != "-":
+            text.append(f"Source: {model.paper}.")
         if own:
             text.append(table(own).rstrip())
         if inherited:
@@ -64,6 +69,11 @@ def chapter(words: Callable[[Any], str], value: Callable[[Any], str], cell: Call
             text.append(f"Defaults that differ: {defaults}.")
         parts.append("\n\n".join(text) + "\n")
     return "\n".join(parts)
+
+
+def _in_yaml(meaning: str) -> str:
+    """Replaces the values of Python in a description by those of a configuration."""
+    return re.sub(r"\b(None|True|False)\b|(?<!\w)\(\)", lambda found: f"`{_IN_YAML[found[0]]}`", meaning)
 
 
 def options_of(model: ModelInfo) -> tuple[list[Option], list[str], dict[str, Any]]:

@@ -78,6 +78,8 @@ def test_every_hyperparameter_of_every_model_has_its_default_and_a_meaning():
                 list(default) if isinstance(default, tuple) else default
             ), f"{model.name}: {name}"
             assert len(meaning) > 10 and "See " not in meaning, f"{model.name}: {name}"
+            assert meaning.endswith("."), f"{model.name}: {name}: the rest of its description is missing"
+            assert not re.search(r"\b(None|True|False)\b|\(\)", meaning), f"{model.name}: {name}: Python, not YAML"
             expected = {
                 bool: "true or false",
                 int: "whole number",
