@@ -96,6 +96,13 @@ def test_comparing_and_reporting_load_no_library_that_they_do_without(tmp_path):
         assert code == 0 and modules.isdisjoint(slow), arguments
 
 
+def test_a_configuration_and_the_readers_of_its_log_do_without_pandas():
+    """A `pa.array` of a module imports pandas, which takes longer than the others together."""
+    code = "import sys, ctrpipe.pipeline.run.run, ctrpipe.pipeline.draft.page; print('pandas' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout == "False\n"
+
+
 def test_a_command_is_imported_when_it_is_called():
     _, modules = modules_of("report", "--help")
     assert {name for name in modules if name.startswith("ctrpipe.pipeline.commands.")} == {

@@ -23,9 +23,7 @@ _NUMBER, _TRUTH, _TEXT = "number", "truth", "text"
 # A number that is not written as the text of a number: 02139, +5, .5, 0.50.
 _OTHERWISE = r"(?:[+-]?0\d[\d.]*|\+[\d.]+|-?\.\d+|-?\d+\.\d*[1-9]0+)"
 _WRITTEN_OTHERWISE = f"^{_OTHERWISE}$"
-_TRUTHS = pa.array(
-    [b"true", b"True", b"TRUE", b"false", b"False", b"FALSE"]
-)  # texts, beside booleans, which are 1 and 0
+_TRUTHS = r"^(?:true|True|TRUE|false|False|FALSE)$"  # texts, beside booleans, which are 1 and 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,7 +147,7 @@ class Mixture:
         for name, row in truths.items():
             self.truths.setdefault(name, (path, int(lines[row])))
         for name in columns.keys() - self.words.keys():
-            place = pc.index(pc.is_in(columns[name], value_set=_TRUTHS), True).as_py()
+            place = pc.index(pc.match_substring_regex(columns[name], _TRUTHS), True).as_py()
             if place >= 0:
                 self.words[name] = (path, int(lines[place]), excerpt(columns[name][place].as_py()))
         for name in columns.keys() - self.texts.keys():
