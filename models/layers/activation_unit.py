@@ -122,6 +122,4 @@ class ActivationUnit(keras.layers.Layer):
         return candidate_shape
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
-        config.update(hidden_units=self.hidden_units, activation=self.activation)
-        return config
+        return dict(super().get_config(), hidden_units=self.hidden_units, activation=self.activation)

@@ -71,6 +71,4 @@ class AttentionalGRU(keras.layers.Layer):
         return (items_shape[0], items_shape[1], self.units)
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
-        config.update(units=self.units)
-        return config
+        return dict(super().get_config(), units=self.units)

@@ -67,6 +67,4 @@ class AttentionalPooling(keras.layers.Layer):
         return (input_shape[0], input_shape[2])
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
-        config.update(units=self.units, dropout=self.dropout, l2=self.l2)
-        return config
+        return dict(super().get_config(), units=self.units, dropout=self.dropout, l2=self.l2)

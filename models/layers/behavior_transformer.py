@@ -108,7 +108,5 @@ class BehaviorTransformer(keras.layers.Layer):
         return (candidate_shape[0], places * (items_shape[2] + self.position_dim))
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
         names = ("layers", "heads", "ffn_dim", "position_dim", "dropout")
-        config.update({name: getattr(self, name) for name in names}, output=self.output_places)
-        return config
+        return dict(super().get_config(), **{name: getattr(self, name) for name in names}, output=self.output_places)

@@ -71,6 +71,4 @@ class BilinearFusion(keras.layers.Layer):
         return (first_shape[0], self.outputs)
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
-        config.update(outputs=self.outputs, heads=self.heads)
-        return config
+        return dict(super().get_config(), outputs=self.outputs, heads=self.heads)

@@ -66,6 +66,4 @@ class BilinearInteraction(keras.layers.Layer):
         return (input_shape[0], input_shape[1] * (input_shape[1] - 1) // 2, input_shape[2])
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
-        config.update(kind=self.kind)
-        return config
+        return dict(super().get_config(), kind=self.kind)

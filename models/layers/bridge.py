@@ -68,6 +68,4 @@ class Bridge(keras.layers.Layer):
         return first_shape
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
-        config.update(kind=self.kind)
-        return config
+        return dict(super().get_config(), kind=self.kind)

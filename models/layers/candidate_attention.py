@@ -71,6 +71,4 @@ class CandidateAttention(keras.layers.Layer):
         return (candidate_shape[0], self.heads * items_shape[2])
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
-        config.update(heads=self.heads, key_dim=self.key_dim, found=self.found)
-        return config
+        return dict(super().get_config(), heads=self.heads, key_dim=self.key_dim, found=self.found)

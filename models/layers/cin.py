@@ -155,10 +155,14 @@ class CIN(keras.layers.Layer):
         return (input_shape[0], self.output_maps)
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
-        config.update(maps=self.maps, split_half=self.split_half, activation=self.activation, rank=self.rank)
-        config.update(l2=self.l2)
-        return config
+        return dict(
+            super().get_config(),
+            maps=self.maps,
+            split_half=self.split_half,
+            activation=self.activation,
+            rank=self.rank,
+            l2=self.l2,
+        )
 
 
 def _block_bytes() -> int:
@@ -181,7 +185,7 @@ def _pooled_products(x: Tensor, x0: Tensor, kernel: Tensor, dim: int) -> Tensor:
     return ops.matmul(ops.reshape(products, (-1, before * fields)), ops.reshape(kernel, (before * fields, maps)))
 
 
-def _each_block(function: Callable[[Tensor], Any], blocks: Tensor) -> Any:
+def _each_block(function: Callable[[Tensor], Tensor], blocks: Tensor) -> Tensor:
     """Returns the stacked `function(index)` of all blocks. Mapping over the blocks themselves would copy them."""
     return ops.map(function, ops.arange(ops.shape(blocks)[0]))
 
@@ -205,14 +209,14 @@ def _compress(x: Tensor, x0: Tensor, kernel: Tensor) -> Tensor:
         return ops.reshape(outer, (-1, fields * before))
 
     @ops.custom_gradient
-    def compress(x: Tensor, x0: Tensor, flat: Tensor) -> tuple[Tensor, Callable[..., Any]]:
+    def compress(x: Tensor, x0: Tensor, flat: Tensor) -> tuple[Tensor, Callable[..., Tensor]]:
         """Returns the maps and their gradient; `flat` is the kernel, (m * h, maps)."""
         flat_transposed = ops.transpose(flat)
 
         def gradient(*arguments: Tensor, upstream: Tensor = None) -> tuple[Tensor, ...]:
             upstream = arguments[0] if upstream is None else upstream
 
-            def by_factor(block: Tensor) -> Any:
+            def by_factor(block: Tensor) -> Tensor:
                 by_product = ops.reshape(ops.matmul(upstream[block], flat_transposed), (-1, fields, before))
                 by_x = ops.matmul(ops.expand_dims(x0[block], 1), by_product)
                 by_x0 = ops.matmul(by_product, ops.expand_dims(x[block], 2))
@@ -243,7 +247,7 @@ def _symmetric(x0: Tensor, kernel: Tensor) -> Tensor:
         return ops.concatenate([x0[field : field + 1] * x0[field:] for field in range(fields)], axis=0)
 
     @ops.custom_gradient
-    def compress(x0: Tensor, folded: Tensor) -> tuple[Tensor, Callable[..., Any]]:
+    def compress(x0: Tensor, folded: Tensor) -> tuple[Tensor, Callable[..., Tensor]]:
         """Returns the maps and their gradient; `folded` holds W_ij + W_ji, or W_ii, of each pair, (pairs, maps)."""
 
         def gradient(*arguments: Tensor, upstream: Tensor = None) -> tuple[Tensor, ...]:
@@ -251,7 +255,7 @@ def _symmetric(x0: Tensor, kernel: Tensor) -> Tensor:
             full = ops.take(folded / ops.cast(once, folded.dtype), origin.reshape(-1), axis=0)
             full_transposed = ops.transpose(full)
 
-            def by_factor(block: Tensor) -> Any:
+            def by_factor(block: Tensor) -> Tensor:
                 by_product = ops.reshape(ops.matmul(upstream[block], full_transposed), (-1, fields, fields))
                 return ops.matmul(ops.expand_dims(x0[block], 1), by_product)[:, 0, :]
 

@@ -76,6 +76,4 @@ class DenseEmbedding(keras.layers.Layer):
         return (input_shape[0], len(self.widths) or input_shape[1], self.dim)
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
-        config.update(dim=self.dim, stddev=self.stddev, widths=self.widths)
-        return config
+        return dict(super().get_config(), dim=self.dim, stddev=self.stddev, widths=self.widths)

@@ -184,7 +184,5 @@ class EncoderLayer(keras.layers.Layer):
         return (input_shape[0], min(self.queries or input_shape[1], input_shape[1]), input_shape[2])
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
         names = ("projection", "heads", "key_dim", "value_dim", "ffn_dim", "qk_rank", "v_rank", "queries", "dropout")
-        config.update({name: getattr(self, name) for name in names})
-        return config
+        return dict(super().get_config(), **{name: getattr(self, name) for name in names})

@@ -84,7 +84,5 @@ class FactorizedBlock(keras.layers.Layer):
         return (input_shape[0], self.hidden_units[-1])
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
         names = ("hidden_units", "activation", "dropout", "normalization", "residual")
-        config.update({name: getattr(self, name) for name in names})
-        return config
+        return dict(super().get_config(), **{name: getattr(self, name) for name in names})

@@ -57,6 +57,4 @@ class FactorizedInteraction(keras.layers.Layer):
         return (*input_shape[:-1], self.units)
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
-        config.update(units=self.units, residual=self.residual)
-        return config
+        return dict(super().get_config(), units=self.units, residual=self.residual)

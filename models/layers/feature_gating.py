@@ -37,5 +37,4 @@ class FeatureGating(keras.layers.Layer):
         return (input_shape[0], 2 * input_shape[1], input_shape[2])
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
-        return config
+        return dict(super().get_config())

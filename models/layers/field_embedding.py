@@ -208,10 +208,12 @@ class FieldEmbedding(keras.layers.Layer):
         return (input_shape[0], len(self.feature_map.fields), self.dim)
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
         names = ("dim", "stddev", "l2", "attends", "max_norm")
-        config.update(feature_map=self.feature_map.to_json(), **{name: getattr(self, name) for name in names})
-        return config
+        return dict(
+            super().get_config(),
+            feature_map=self.feature_map.to_json(),
+            **{name: getattr(self, name) for name in names},
+        )
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:

@@ -43,5 +43,4 @@ class FieldNormalization(keras.layers.Layer):
         return input_shape
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
-        return config
+        return dict(super().get_config())

@@ -48,6 +48,4 @@ class GateNetwork(keras.layers.Layer):
         return (input_shape[0], self.outputs)
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
-        config.update(outputs=self.outputs, units=self.units)
-        return config
+        return dict(super().get_config(), outputs=self.outputs, units=self.units)

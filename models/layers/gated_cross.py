@@ -40,5 +40,4 @@ class GatedCross(keras.layers.Layer):
         return first_shape
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
-        return config
+        return dict(super().get_config())

@@ -54,6 +54,4 @@ class HashSearch(keras.layers.Layer):
         return (candidate_shape[0], items_shape[1])
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
-        config.update(bits=self.bits)
-        return config
+        return dict(super().get_config(), bits=self.bits)

@@ -98,6 +98,4 @@ class HistoryAttention(keras.layers.Layer):
         return queries_shape
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
-        config.update(heads=self.heads, kind=self.kind, dropout=self.dropout)
-        return config
+        return dict(super().get_config(), heads=self.heads, kind=self.kind, dropout=self.dropout)

@@ -143,7 +143,5 @@ class HistoryTransformer(keras.layers.Layer):
         return (candidate_shape[0], self.width)
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
         names = ("width", "layers", "heads", "ffn_dim", "positions", "attention", "causal", "dropout")
-        config.update({name: getattr(self, name) for name in names})
-        return config
+        return dict(super().get_config(), **{name: getattr(self, name) for name in names})

@@ -139,6 +139,4 @@ class HSTULayer(keras.layers.Layer):
         return outputs + states
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
-        config.update(heads=self.heads, buckets=self.buckets, dropout=self.dropout)
-        return config
+        return dict(super().get_config(), heads=self.heads, buckets=self.buckets, dropout=self.dropout)

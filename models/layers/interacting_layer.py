@@ -72,6 +72,6 @@ class InteractingLayer(keras.layers.Layer):
         return (input_shape[0], input_shape[1], self.dim)
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
-        config.update(dim=self.dim, heads=self.heads, use_residual=self.use_residual, scaled=self.scaled)
-        return config
+        return dict(
+            super().get_config(), dim=self.dim, heads=self.heads, use_residual=self.use_residual, scaled=self.scaled
+        )

@@ -67,6 +67,4 @@ class InterestEvolution(keras.layers.Layer):
         return (candidate_shape[0], self.units)
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
-        config.update(units=self.units)
-        return config
+        return dict(super().get_config(), units=self.units)

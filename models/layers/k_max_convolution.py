@@ -78,6 +78,4 @@ class KMaxConvolution(keras.layers.Layer):
         return (input_shape[0], min(self.keep, input_shape[1]), input_shape[2], self.filters)
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
-        config.update(filters=self.filters, width=self.width, keep=self.keep)
-        return config
+        return dict(super().get_config(), filters=self.filters, width=self.width, keep=self.keep)

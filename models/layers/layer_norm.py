@@ -1,7 +1,6 @@
 """Layer normalization whose gradient takes few passes over the data."""
 
 from collections.abc import Callable
-from typing import Any
 
 import keras
 from keras import ops
@@ -44,7 +43,7 @@ def _normalised(inputs: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> 
     others = tuple(range(len(inputs.shape) - 1))
 
     @ops.custom_gradient
-    def normalise(inputs: Tensor, gamma: Tensor, beta: Tensor) -> tuple[Tensor, Callable[..., Any]]:
+    def normalise(inputs: Tensor, gamma: Tensor, beta: Tensor) -> tuple[Tensor, Callable[..., Tensor]]:
         centred = inputs - ops.mean(inputs, axis=-1, keepdims=True)
         inverse = ops.rsqrt(ops.mean(ops.square(centred), axis=-1, keepdims=True) + epsilon)
         unit = centred * inverse

@@ -85,7 +85,5 @@ class MaskBlock(keras.layers.Layer):
         return (features_shape[0], self.units)
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
         names = ("units", "reduction", "activation", "normalises", "dropout")
-        config.update({name: getattr(self, name) for name in names})
-        return config
+        return dict(super().get_config(), **{name: getattr(self, name) for name in names})

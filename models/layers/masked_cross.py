@@ -63,6 +63,4 @@ class MaskedCross(keras.layers.Layer):
         return factor_shape
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
-        config.update(normalises=self.normalises, dropout=self.dropout)
-        return config
+        return dict(super().get_config(), normalises=self.normalises, dropout=self.dropout)

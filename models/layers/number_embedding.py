@@ -111,9 +111,9 @@ class NumberEmbedding(keras.layers.Layer):
         return (input_shape[0], input_shape[1], self.dim)
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
-        config.update(dim=self.dim, way=self.way, bins=self.bins, scale=self.scale, stddev=self.stddev)
-        return config
+        return dict(
+            super().get_config(), dim=self.dim, way=self.way, bins=self.bins, scale=self.scale, stddev=self.stddev
+        )
 
 
 def _wide(weight: keras.Variable) -> Tensor:

@@ -87,7 +87,5 @@ class QuadraticLayer(keras.layers.Layer):
         return input_shape
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
         names = ("fields", "heads", "products", "normalization", "dropout")
-        config.update({name: getattr(self, name) for name in names})
-        return config
+        return dict(super().get_config(), **{name: getattr(self, name) for name in names})

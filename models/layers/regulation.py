@@ -51,6 +51,4 @@ class Regulation(keras.layers.Layer):
         return input_shape, input_shape
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
-        config.update(dim=self.dim, temperature=self.temperature)
-        return config
+        return dict(super().get_config(), dim=self.dim, temperature=self.temperature)

@@ -90,6 +90,4 @@ class SmoothedAttention(keras.layers.Layer):
         return (candidate_shape[0], items_shape[1])
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
-        config.update(kind=self.kind, units=self.units, beta=self.beta)
-        return config
+        return dict(super().get_config(), kind=self.kind, units=self.units, beta=self.beta)

@@ -52,6 +52,4 @@ class SoftSearch(keras.layers.Layer):
         return (candidate_shape[0], items_shape[1])
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
-        config.update(units=self.units)
-        return config
+        return dict(super().get_config(), units=self.units)

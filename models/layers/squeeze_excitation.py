@@ -55,6 +55,4 @@ class SqueezeExcitation(keras.layers.Layer):
         return input_shape
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
-        config.update(reduction=self.reduction, activation=self.activation)
-        return config
+        return dict(super().get_config(), reduction=self.reduction, activation=self.activation)

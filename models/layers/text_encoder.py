@@ -77,10 +77,8 @@ class FeedForward(keras.layers.Layer):
         return self.norm(inputs + self.drop(hidden, training=training))
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
         names = ("ffn_dim", "activation", "epsilon", "dropout")
-        config.update({name: getattr(self, name) for name in names})
-        return config
+        return dict(super().get_config(), **{name: getattr(self, name) for name in names})
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -171,9 +169,7 @@ class SelfAttention(keras.layers.Layer):
         return self.norm(first + self.drop(mixed, training=training))
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
-        config.update(heads=self.heads, epsilon=self.epsilon, dropout=self.dropout)
-        return config
+        return dict(super().get_config(), heads=self.heads, epsilon=self.epsilon, dropout=self.dropout)
 
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
@@ -341,8 +337,6 @@ class TextEncoder(keras.layers.Layer):
                 dense.quantize(mode, config=config)
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
         names = ["vocabulary_size", "layers", "width", "heads", "ffn_dim", "positions", "segments", "padding_id"]
         names += ["first_position", "activation", "epsilon", "dropout"]
-        config.update({name: getattr(self, name) for name in names})
-        return config
+        return dict(super().get_config(), **{name: getattr(self, name) for name in names})

@@ -93,6 +93,4 @@ class TokenMixer(keras.layers.Layer):
         return input_shape
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
-        config.update(ffn_dim=self.ffn_dim, experts=self.experts, dropout=self.dropout)
-        return config
+        return dict(super().get_config(), ffn_dim=self.ffn_dim, experts=self.experts, dropout=self.dropout)

@@ -82,6 +82,4 @@ class TopKSelfAttention(keras.layers.Layer):
         return input_shape
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
-        config.update(heads=self.heads, top_k=self.top_k)
-        return config
+        return dict(super().get_config(), heads=self.heads, top_k=self.top_k)

@@ -118,10 +118,8 @@ class Tower(keras.layers.Layer):
         return (input_shape[0], self.hidden_units[-1] if self.outputs is None else self.outputs)
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
         names = ("hidden_units", "outputs", "activation", "dropout", "l2", "normalization", "place")
-        config.update({name: getattr(self, name) for name in names})
-        return config
+        return dict(super().get_config(), **{name: getattr(self, name) for name in names})
 
 
 def rates_of_layers(dropout: float | Sequence[float], hidden_units: Sequence[int]) -> list[float]:

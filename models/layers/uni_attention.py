@@ -163,7 +163,5 @@ class UniAttentionLayer(keras.layers.Layer):
         return self.feed_forward(self.norm(queries + attended), training=training)
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
         names = ("attention_dim", "ffn_dim", "activation", "epsilon", "dropout")
-        config.update({name: getattr(self, name) for name in names})
-        return config
+        return dict(super().get_config(), **{name: getattr(self, name) for name in names})

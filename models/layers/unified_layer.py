@@ -193,6 +193,4 @@ class UnifiedLayer(keras.layers.Layer):
         return states + outputs
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
-        config.update(heads=self.heads, ffn_dim=self.ffn_dim, last=self.last, dropout=self.dropout)
-        return config
+        return dict(super().get_config(), heads=self.heads, ffn_dim=self.ffn_dim, last=self.last, dropout=self.dropout)

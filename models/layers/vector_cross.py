@@ -51,6 +51,4 @@ class VectorCross(keras.layers.Layer):
         return x0_shape
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
-        config.update(use_bias=self.use_bias)
-        return config
+        return dict(super().get_config(), use_bias=self.use_bias)

@@ -101,7 +101,5 @@ class WukongLayer(keras.layers.Layer):
         return (input_shape[0], self.products + self.compressed, input_shape[2])
 
     def get_config(self) -> dict[str, Any]:
-        config: dict[str, Any] = super().get_config()
         names = ("products", "compressed", "rank", "hidden_units", "dropout", "normalises")
-        config.update({name: getattr(self, name) for name in names})
-        return config
+        return dict(super().get_config(), **{name: getattr(self, name) for name in names})

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.models.explain.attention import picked_by_row, rank_holding
 
 PICKED = 5  # tokens that a query picks, if the model has no top_k
@@ -54,7 +55,7 @@ class PickedRows:
 
 
 def attention_of_rows(
-    model: Any, batches: Iterable[Mapping[str, npt.NDArray[Any]]]
+    model: CTRModel, batches: Iterable[Mapping[str, npt.NDArray[Any]]]
 ) -> tuple[list[AttentionLayer], PickedRows]:
     """Returns the attention of each layer over packed rows, and the tokens picked in each row.
 
@@ -101,7 +102,7 @@ def _both_ways(layers: list[Floats], tokens: int) -> npt.NDArray[np.float32]:
     return shares
 
 
-def token_names(model: Any) -> tuple[str, ...]:
+def token_names(model: CTRModel) -> tuple[str, ...]:
     """Returns the names of the tokens that a model attends over: fields, dense features, tasks."""
     feature_map = model.feature_map
     names = [field.name for field in feature_map.fields]

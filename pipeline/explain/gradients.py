@@ -11,6 +11,7 @@ from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.models.base.feature_map import SLOT_WEIGHTS, FeatureMap
 from ctrpipe.models.base.feature_map import Text as TextMap
 from ctrpipe.models.base.row_parts import DENSE, logits_by_parts, row_parts
+from ctrpipe.models.base.tensors import Tensor
 from ctrpipe.models.explain.integrated_gradients import FIRST_STEPS, PathIntegral, integrate
 from ctrpipe.transforms.log.spec import TEXT
 
@@ -197,8 +198,8 @@ def _jax_rates(model: CTRModel) -> Rates:
     import jax  # lazy: takes 1 s, and TensorFlow does not need it
 
     @jax.jit
-    def compiled(row: Any, start: Any, change: Any, places: Any) -> Any:
-        def total(parts: Any) -> Any:
+    def compiled(row: Tensor, start: Tensor, change: Tensor, places: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        def total(parts: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
             with keras.StatelessScope():
                 logits = logits_by_parts(model, row, parts)[:, 0]
             return logits.sum(), logits
@@ -214,12 +215,12 @@ def _jax_rates(model: CTRModel) -> Rates:
     return rates
 
 
-def _as_factor(places: Any, part: Any) -> Any:
+def _as_factor(places: Tensor, part: Tensor) -> Tensor:
     """Returns positions [n], reshaped to multiply parts [n, units, ...]."""
     return keras.ops.reshape(places, (-1,) + (1,) * (len(part.shape) - 1))
 
 
-def _of_units(products: Any) -> Any:
+def _of_units(products: Tensor) -> Tensor:
     """Returns products summed over each unit's width, [n, units]."""
     return keras.ops.sum(products, axis=-1) if len(products.shape) == 3 else products
 

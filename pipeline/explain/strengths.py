@@ -6,8 +6,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ctrpipe.models.base.ctr_model import CTRModel
 
-def learned_strengths(model: Any, batches: Iterable[Mapping[str, npt.NDArray[Any]]]) -> dict[frozenset[str], float]:
+
+def learned_strengths(
+    model: CTRModel, batches: Iterable[Mapping[str, npt.NDArray[Any]]]
+) -> dict[frozenset[str], float]:
     """Returns the strength of each pair of fields and dense features, by their names.
 
     Args:
@@ -24,7 +28,7 @@ def learned_strengths(model: Any, batches: Iterable[Mapping[str, npt.NDArray[Any
     return pairs
 
 
-def covariances(model: Any, batches: Iterable[Mapping[str, npt.NDArray[Any]]]) -> list[npt.NDArray[np.float64]]:
+def covariances(model: CTRModel, batches: Iterable[Mapping[str, npt.NDArray[Any]]]) -> list[npt.NDArray[np.float64]]:
     """Returns the covariance over rows of each field's embedding and of each dense feature, `[width, width]`."""
     rows = 0
     sums: list[npt.NDArray[np.float64]] = []
@@ -38,7 +42,7 @@ def covariances(model: Any, batches: Iterable[Mapping[str, npt.NDArray[Any]]]) -
     return [square / rows - np.outer(total / rows, total / rows) for square, total in zip(squares, sums, strict=True)]
 
 
-def _parts(model: Any, inputs: dict[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+def _parts(model: CTRModel, inputs: dict[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
     """Returns the embedding of each field and each dense feature, `[rows, width]` each."""
     looked_up = np.asarray(model.rows(inputs))
     parts = list(looked_up.swapaxes(0, 1))

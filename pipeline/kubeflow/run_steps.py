@@ -12,7 +12,11 @@ import dataclasses
 import datetime
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kfp_server_api import V2beta1PipelineTaskDetail as Task
+    from kfp_server_api import V2beta1Run
 
 ENDED = ("SUCCEEDED", "SKIPPED", "FAILED", "CANCELED")
 UNSETTLED = ("PENDING", "RUNNING", "CANCELING", "PAUSED")
@@ -98,7 +102,7 @@ class RunSteps:
 
     def __init__(
         self,
-        run: Any,
+        run: "V2beta1Run",
         names: dict[str, str],
         loops: Mapping[str, dict[str, str]] | None = None,
         groups: Mapping[str, StepGroup] | None = None,
@@ -149,7 +153,7 @@ class RunSteps:
         """Returns the tasks that have not started, by id."""
         return {task.task_id: self._waiting(task) for task in self._tasks if task.state == "PENDING"}
 
-    def _step_name(self, task: Any) -> str | None:
+    def _step_name(self, task: "Task") -> str | None:
         """Returns the name of the step whose node a task is; None for Kubeflow's own nodes."""
         display = task.display_name
         if self._names:
@@ -157,7 +161,7 @@ class RunSteps:
         own = display in ("root", "executor", self._workflow) or display.endswith("-driver") or _ATTEMPT.search(display)
         return None if own else str(display)
 
-    def _step(self, task: Any, name: str) -> Step:
+    def _step(self, task: "Task", name: str) -> Step:
         if driver := self._failed_driver(task.display_name):
             return self._not_started(name, driver, *self._above(task.display_name))
         executor = self._executor(task)
@@ -171,12 +175,12 @@ class RunSteps:
         container = next(iter(repeated.values()), name)
         return Step(name, state, seconds, cached, attempts, nodes, container=container, done=done)
 
-    def _failed_driver(self, key: str) -> Any:
+    def _failed_driver(self, key: str) -> "Task | None":
         """Returns the task of the driver of a step or group, if it has failed, or None."""
         driver = self._by_name.get(f"{key}-driver")
         return driver if driver is not None and driver.state == "FAILED" else None
 
-    def _not_started(self, name: str, driver: Any, *above: str) -> Step:
+    def _not_started(self, name: str, driver: "Task", *above: str) -> Step:
         """Returns a step or group whose driver has failed. `above` are the displayed names of the nodes above."""
         nodes = self._pods(driver, *above, driver.display_name)
         return Step(name, "FAILED", _seconds(driver), nodes=nodes, driver=True, container=name)
@@ -186,7 +190,7 @@ class RunSteps:
         group = self._group_of.get(key)
         return ("root", group) if group else ("root",)
 
-    def _executor(self, task: Any) -> Any:
+    def _executor(self, task: "Task") -> "Task | None":
         """Returns the node `executor` of a step with a node per attempt, or None."""
         parents = {child: executor for executor in self._executors for child in self._children[executor.task_id]}
         key = task.display_name
@@ -195,7 +199,7 @@ class RunSteps:
                 return executor
         return None
 
-    def _is_cached(self, task: Any) -> bool:
+    def _is_cached(self, task: "Task") -> bool:
         """Returns whether Argo has skipped the executor of a step that succeeded.
 
         Skipped nodes have no children that tell whose they are. For a cached step, its own node, which ends with its
@@ -205,11 +209,11 @@ class RunSteps:
             executor.state == "SKIPPED" and executor.start_time == task.start_time for executor in self._executors
         )
 
-    def _pods(self, task: Any, *path: str) -> tuple[str, ...]:
+    def _pods(self, task: "Task", *path: str) -> tuple[str, ...]:
         """Returns the nodes that may be the container of a driver: its attempts, or itself."""
         return (*reversed(self._children[task.task_id]), *self._known_ids(*path))
 
-    def _likely_pods(self, task: Any) -> tuple[str, ...]:
+    def _likely_pods(self, task: "Task") -> tuple[str, ...]:
         """Returns the nodes that may be the container of a step whose executor's attempts are not known."""
         ids = list(self._known_ids(*self._above(task.display_name), task.display_name, "executor"))
         if task.state == "FAILED":
@@ -226,7 +230,7 @@ class RunSteps:
             if (identity := node_id(self._workflow, name)) in known:
                 yield identity
 
-    def _waiting(self, task: Any) -> Waiting:
+    def _waiting(self, task: "Task") -> Waiting:
         display = _ATTEMPT.sub("", task.display_name)
         if display != "executor":
             key, children = display.lower(), self._children[task.task_id]
@@ -261,11 +265,11 @@ def _node_names(workflow: str, *path: str) -> Iterator[str]:
         yield f"{parent}.{own}"
 
 
-def _children(task: Any) -> tuple[str, ...]:
+def _children(task: "Task") -> tuple[str, ...]:
     return tuple(child.pod_name for child in task.child_tasks or () if child.pod_name)
 
 
-def _seconds(task: Any) -> float | None:
+def _seconds(task: "Task") -> float | None:
     """Returns a task's duration; None if the API does not report both times."""
     if not task.start_time or not task.end_time or task.end_time < task.start_time:
         return None
@@ -273,5 +277,5 @@ def _seconds(task: Any) -> float | None:
     return taken.total_seconds()
 
 
-def _since(later: Any, earlier: Any) -> float:
+def _since(later: "Task", earlier: "Task") -> float:
     return (later.start_time - earlier.start_time).total_seconds() if earlier.start_time else 0.0

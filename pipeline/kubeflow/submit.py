@@ -208,7 +208,7 @@ def start(
         return str(made_id)
 
 
-def _schedules(client: kfp.Client, host: Host, pipeline_id: str) -> list[Any]:
+def _schedules(client: kfp.Client, host: Host, pipeline_id: str) -> list[kfp_server_api.V2beta1RecurringRun]:
     """Returns the pipeline's schedules, of all its versions and experiments."""
     pages = _pages(lambda token: client.list_recurring_runs(token, page_size=100, namespace=host.namespace))
     schedules = [schedule for page in pages for schedule in page.recurring_runs or ()]
@@ -219,7 +219,7 @@ def _schedules(client: kfp.Client, host: Host, pipeline_id: str) -> list[Any]:
     ]
 
 
-def _describe(schedule: Any) -> str:
+def _describe(schedule: kfp_server_api.V2beta1RecurringRun) -> str:
     """Returns a schedule's id and, if it has one, its cron expression."""
     trigger = schedule.trigger and schedule.trigger.cron_schedule
     return f"{schedule.recurring_run_id} ({trigger.cron})" if trigger else str(schedule.recurring_run_id)
@@ -375,7 +375,7 @@ def follow(
     return BLOCKED if is_blocked else str(run.state)
 
 
-def _is_terminated(run: Any) -> bool:
+def _is_terminated(run: kfp_server_api.V2beta1Run) -> bool:
     """Returns whether a user terminated the run. Kubeflow then reports the run and its running steps as failed."""
     return any(status.state in ("CANCELING", "CANCELED") for status in run.state_history or ())
 
@@ -401,7 +401,7 @@ def _is_a_block(cause: Cause) -> bool | None:
     return None if cause.arguments is None else bool(cause.arguments)
 
 
-def _ask(client: kfp.Client, run_id: str, seconds: float) -> Any:
+def _ask(client: kfp.Client, run_id: str, seconds: float) -> kfp_server_api.V2beta1Run:
     """Returns the run's state. Retries for OUTAGE_SECONDS if the host does not respond, or responds with 5xx."""
     started = time.monotonic()
     while True:

@@ -161,7 +161,7 @@ def _describe(name: str, log: Log) -> dict[str, Any]:
     return {"name": name, "rows": log.rows, "rejected": log.rejected, "rate": log.sampled.rate}
 
 
-def _by_column(sampled: Sampled) -> dict[str, Any]:
+def _by_column(sampled: Sampled) -> dict[str, statistics_pb2.FeatureNameStatistics]:
     return {feature.path.step[0]: feature for feature in sampled.statistics.datasets[0].features}
 
 
@@ -223,7 +223,7 @@ class _Comparison:
     kind: str
     distance: float | None
     threshold: float
-    sides: tuple[Any, Any]
+    sides: tuple[statistics_pb2.FeatureNameStatistics | None, statistics_pb2.FeatureNameStatistics | None]
     logs: tuple[Sampled, Sampled]
 
     def to_dict(self) -> dict[str, Any]:
@@ -302,8 +302,9 @@ class _Comparison:
     def _is_text(self) -> bool:
         return any(side is not None and side.WhichOneof("stats") == "string_stats" for side in self.sides)
 
-    def _values(self, index: int) -> Any:
+    def _values(self, index: int) -> statistics_pb2.StringStatistics | statistics_pb2.NumericStatistics:
         side = self.sides[index]
+        assert side is not None
         return getattr(side, side.WhichOneof("stats"))
 
     def _missing(self, index: int) -> float:
@@ -321,7 +322,9 @@ class _Comparison:
             yield {"value": name, "share": share, "other": other, **({"most": most} if most else {})}
 
 
-def _shares_of_values(values: Any, others: Any) -> list[tuple[str, float, float]]:
+def _shares_of_values(
+    values: statistics_pb2.StringStatistics, others: statistics_pb2.StringStatistics
+) -> list[tuple[str, float, float]]:
     shares: list[dict[str, float]] = []
     for side in (values, others):
         present = side.common_stats.tot_num_values  # a row of a sequence has several values
@@ -330,7 +333,7 @@ def _shares_of_values(values: Any, others: Any) -> list[tuple[str, float, float]
     return [(name, shares[0].get(name, 0.0), shares[1].get(name, 0.0)) for name in names]
 
 
-def _nearest_shares(values: Any, others: Any) -> list[Moved]:
+def _nearest_shares(values: statistics_pb2.StringStatistics, others: statistics_pb2.StringStatistics) -> list[Moved]:
     """Returns the shares of the ranked values in both logs.
 
     If a log does not rank a value, although it has more values than it ranks, the value's share there is at most the
@@ -359,7 +362,7 @@ def _far(shares: list[Moved]) -> list[Moved]:
     return sorted(shares, key=lambda row: -abs(row[1] - row[2]))[:SHOWN_MOVES]
 
 
-def _shares_of_bins(values: Any, others: Any) -> list[Moved]:
+def _shares_of_bins(values: statistics_pb2.NumericStatistics, others: statistics_pb2.NumericStatistics) -> list[Moved]:
     """Returns the names of ranges and their shares in both logs.
 
     Each range holds about a tenth of the other log's numbers. The two open ends are additional ranges.
@@ -375,7 +378,7 @@ def _shares_of_bins(values: Any, others: Any) -> list[Moved]:
     return [(text, float(share), float(other), "") for text, share, other in zip(texts, *parts, strict=True)]
 
 
-def _cumulated(values: Any) -> tuple[np.ndarray, np.ndarray]:
+def _cumulated(values: statistics_pb2.NumericStatistics) -> tuple[np.ndarray, np.ndarray]:
     """Returns the cumulative distribution of a numeric column.
 
     The first point lies below all numbers, the others are the distinct ends of TFDV's quantile buckets. The second

@@ -287,7 +287,7 @@ def _soft_failures(statistics: pathlib.Path, spec: LogSpec, splits: Sequence[str
     return failures
 
 
-def _soft_failure(feature: Any, split: str, rows: float) -> str:
+def _soft_failure(feature: statistics_pb2.FeatureNameStatistics, split: str, rows: float) -> str:
     stats = feature and feature.WhichOneof("stats")
     values = getattr(feature, stats) if stats else None
     if values is None or not values.common_stats.num_non_missing:

@@ -1,6 +1,7 @@
 """Boosted trees, which LightGBM trains: on the residual error of a trained network, or on rows of any values."""
 
 import time
+import types
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -24,7 +25,7 @@ ONE_THREAD = 1 << 22  # values of all rows; with fewer, a second thread waits lo
 PATIENCE = 10  # early stopping: trees without an improvement on the validation rows
 
 
-def load_lightgbm() -> Any:
+def load_lightgbm() -> types.ModuleType:
     """Imports and returns the module lightgbm.
 
     Raises:

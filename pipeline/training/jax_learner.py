@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Iterable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +11,7 @@ import numpy as np
 from ctrpipe.models.base.answers import answers
 from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.models.base.feature_map import GROUP, FeatureMap
+from ctrpipe.models.base.tensors import Tensor
 from ctrpipe.models.layers.tower import has_batch_statistics
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.pipeline.training.jax_devices import Devices, make_distribution, on_host, put_like
@@ -29,7 +29,7 @@ from ctrpipe.pipeline.training.network import (
 )
 from ctrpipe.pipeline.training.row_optimizers import row_optimizer
 
-Arrays = list[Any]
+Arrays = list[Tensor]
 STATE = ("optimizer", "slots", "scale")  # the values of a checkpoint in addition to the weights
 NO_ROW = np.iinfo(np.int32).max  # larger than every table: JAX drops updates of this id
 
@@ -206,7 +206,7 @@ class JaxLearner:
             fixed = [jnp.where(finite, now, old) if jnp.issubdtype(now, jnp.floating) else now for now, old in pairs]
         return {**new, "fixed": fixed, "scale": list(next_scale(scale, steps, finite))}, loss
 
-    def _gradients(self, values: dict[str, Arrays], parts: list[Batch]) -> Any:
+    def _gradients(self, values: dict[str, Arrays], parts: list[Batch]) -> Tensor:
         """Returns gradients and auxiliary values: ((dense, each part's gathered rows by table), (loss, fixed weights)).
 
         Losses and penalties are means over the rows of a part, so each part is weighted by its share of the rows.
@@ -216,7 +216,7 @@ class JaxLearner:
         by_part = [split_weight(inputs) for inputs, _ in parts]
         total = sum(jnp.sum(row_weights) for _, row_weights in by_part if row_weights is not None)
 
-        def objective(dense: Arrays, gathered: list[dict[str, jax.Array]]) -> tuple[Any, tuple[Any, Any]]:
+        def objective(dense: Arrays, gathered: list[dict[str, jax.Array]]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
             weights = list(trainable)
             for index, value in zip(self._dense_indices, dense, strict=True):
                 weights[index] = value
@@ -245,7 +245,7 @@ class JaxLearner:
         return jax.grad(objective, argnums=(0, 1), has_aux=True)(dense, gathered)
 
     def _updated(
-        self, values: dict[str, Arrays], by_dense: Arrays, ids: Any, by_row: dict[str, Any], rate: Any
+        self, values: dict[str, Arrays], by_dense: Arrays, ids: Tensor, by_row: dict[str, Tensor], rate: Tensor
     ) -> dict[str, Arrays]:
         """Returns the weights and the optimizer state after a step with these gradients."""
         trainable, slots, state = (list(values[key]) for key in ("trainable", "slots", "optimizer"))
@@ -265,14 +265,14 @@ class JaxLearner:
         return {"trainable": trainable, "optimizer": list(state), "slots": slots}
 
     def _update_rows(
-        self, index: int, table: Any, slots: Arrays, ids: Any, gradients: Any, rate: Any, step: Any
-    ) -> tuple[Any, Arrays]:
+        self, index: int, table: Tensor, slots: Arrays, ids: Tensor, gradients: Tensor, rate: Tensor, step: Tensor
+    ) -> tuple[Tensor, Arrays]:
         assert self._rows
         old = tuple(slot.at[ids].get(mode="clip") for slot in slots)
         rows, new = self._rows.update(table.at[ids].get(mode="clip"), old, gradients, rate, step)
         rows = constrained(self._trainable[index], rows)
 
-        def write(into: Any, values: Any) -> Any:  # drops updates of NO_ROW
+        def write(into: Tensor, values: Tensor) -> Tensor:  # drops updates of NO_ROW
             return into.at[ids].set(values, mode="drop", indices_are_sorted=True)
 
         return write(table, rows), [write(slot, values) for slot, values in zip(slots, new, strict=True)]

@@ -11,21 +11,23 @@ from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.models.base.ctr_model import CTRModel
 from ctrpipe.models.base.feature_map import GROUP, LABEL, WEIGHT, FeatureMap
 from ctrpipe.models.base.losses import BinaryCrossEntropy, TaskLosses
+from ctrpipe.models.base.tensors import Tensor
 from ctrpipe.pipeline.config.training import WITHIN_GROUPS, Training
 
 # Packed tensors by name, and labels float32 (batch_size, tasks). A training step with weighted rows also has `weight`,
 # float32 (batch_size, 1).
-Batch = tuple[dict[str, Any], Any]
+Batch = tuple[dict[str, Tensor], Tensor]
 
 
-def split_weight(inputs: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+def split_weight(inputs: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor | None]:
     """Splits inputs into the model's inputs and the row weights, (batch_size,), or None if rows have no weights."""
     weight = inputs.get(WEIGHT)
     others = {name: value for name, value in inputs.items() if name not in (WEIGHT, GROUP)}
     return others, None if weight is None else weight[:, 0]
 
 
-RowLosses = Callable[[Any, Any, Any], Any]  # of labels and logits (batch_size, tasks) and groups, (batch_size,)
+# Of labels and logits, (batch_size, tasks), and groups, (batch_size,).
+RowLosses = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def row_losses(feature_map: FeatureMap, training: Training) -> RowLosses:
@@ -44,21 +46,21 @@ def row_losses(feature_map: FeatureMap, training: Training) -> RowLosses:
 class _Compiled(keras.Operation):
     """A loss that is called with tensors without values, as in the compiled step of a training run."""
 
-    def __init__(self, loss: Callable[[Any, Any], Any]):
+    def __init__(self, loss: Callable[[Tensor, Tensor], Tensor]):
         super().__init__()
         self._loss = loss
 
-    def call(self, labels: Any, logits: Any) -> Any:
+    def call(self, labels: Tensor, logits: Tensor) -> Tensor:
         return self._loss(labels, logits)
 
 
-def hook_loss(name: str) -> Callable[[Any, Any], Any]:
+def hook_loss(name: str) -> Callable[[Tensor, Tensor], Tensor]:
     """Returns the loss of an installed package, after a test on a few rows.
 
     Raises:
         InputError: it is not installed, fails, or does not return a finite loss for each row.
     """
-    loss: Callable[[Any, Any], Any] = hooks.load("losses", name)
+    loss: Callable[[Tensor, Tensor], Tensor] = hooks.load("losses", name)
     labels, logits = np.array([0, 1, 1, 0], np.float32), np.array([-1, 2, -3, 0.5], np.float32)
     with hooks.failures("losses", name):
         values = np.asarray(keras.ops.convert_to_numpy(loss(*map(keras.ops.convert_to_tensor, (labels, logits)))))
@@ -88,7 +90,7 @@ def task_weights(feature_map: FeatureMap, weights: dict[str, float]) -> tuple[fl
     return tuple(weights.get(task, 1.0) for task in feature_map.tasks) if weights else None
 
 
-def with_labels(network: CTRModel, inputs: dict[str, Any], labels: Any, weights: Any) -> dict[str, Any]:
+def with_labels(network: CTRModel, inputs: dict[str, Tensor], labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
     """Returns the network's inputs for a training step, with labels and weights if it computes its own loss.
 
     Args:

@@ -5,15 +5,15 @@ the gradients are divided by it. A step with a non-finite gradient is skipped an
 steps in a row double the scale.
 """
 
-from typing import Any
-
 from keras import ops
+
+from ctrpipe.models.base.tensors import Tensor
 
 INITIAL_SCALE = 2.0**15
 GROWTH_STEPS = 2000
 
 
-def next_scale(scale: Any, steps: Any, finite: Any) -> tuple[Any, Any]:
+def next_scale(scale: Tensor, steps: Tensor, finite: Tensor) -> tuple[Tensor, Tensor]:
     """Returns the scale (float32 scalar) and the number of finite steps at it (int32 scalar) after a step.
 
     Args:

@@ -12,6 +12,7 @@ from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.models.base.ctr_model import CTRModel, empty_row
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.registry import create, model_class
+from ctrpipe.models.base.tensors import Tensor
 from ctrpipe.models.base.weight_names import weight_names
 from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.pipeline.training.text_encoder import load_encoder
@@ -92,7 +93,7 @@ def dense_adam(training: Training, clip_norm: float | None = None) -> keras.opti
     )
 
 
-def constrained(weight: keras.Variable, values: Any) -> Any:
+def constrained(weight: keras.Variable, values: Tensor) -> Tensor:
     """Applies the weight's constraint to values of the weight, or to some rows of a table."""
     return values if weight.constraint is None else weight.constraint(values)
 

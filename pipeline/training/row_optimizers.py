@@ -17,10 +17,11 @@ Row 0 is padding. It stays zero, because FieldEmbedding masks its gradient.
 """
 
 import dataclasses
-from typing import Any, Protocol
+from typing import Protocol
 
 from keras import ops
 
+from ctrpipe.models.base.tensors import Tensor
 from ctrpipe.pipeline.config import Training
 from ctrpipe.pipeline.training.network import MOMENTS
 
@@ -37,7 +38,9 @@ class RowOptimizer(Protocol):
     def slot_widths(self, width: int) -> tuple[int, ...]:
         """Returns the width of each slot (state table, initially zero) for a table of this width."""
 
-    def update(self, rows: Any, slots: tuple[Any, ...], gradients: Any, rate: Any, step: Any) -> tuple[Any, Any]:
+    def update(
+        self, rows: Tensor, slots: tuple[Tensor, ...], gradients: Tensor, rate: Tensor, step: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Returns the new rows (ids, width) and the new slots (ids, slot width).
 
         Args:
@@ -57,7 +60,9 @@ class LazyAdam:
     def slot_widths(self, width: int) -> tuple[int, ...]:
         return width, width
 
-    def update(self, rows: Any, slots: tuple[Any, ...], gradients: Any, rate: Any, step: Any) -> tuple[Any, Any]:
+    def update(
+        self, rows: Tensor, slots: tuple[Tensor, ...], gradients: Tensor, rate: Tensor, step: Tensor
+    ) -> tuple[Tensor, Tensor]:
         m = self.beta_1 * slots[0] + (1 - self.beta_1) * gradients
         v = self.beta_2 * slots[1] + (1 - self.beta_2) * ops.square(gradients)
         corrected = rate * ops.sqrt(1 - ops.power(self.beta_2, step)) / (1 - ops.power(self.beta_1, step))
@@ -71,7 +76,9 @@ class RowwiseAdagrad:
     def slot_widths(self, width: int) -> tuple[int, ...]:
         return (1,)
 
-    def update(self, rows: Any, slots: tuple[Any, ...], gradients: Any, rate: Any, step: Any) -> tuple[Any, Any]:
+    def update(
+        self, rows: Tensor, slots: tuple[Tensor, ...], gradients: Tensor, rate: Tensor, step: Tensor
+    ) -> tuple[Tensor, Tensor]:
         total = slots[0] + ops.mean(ops.square(gradients), axis=1, keepdims=True)
         return rows - rate * gradients / (ops.sqrt(total) + ADAGRAD_EPSILON), (total,)
 
