@@ -7,16 +7,17 @@ one figure.
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.collections import PolyCollection
-from matplotlib.colors import to_rgba
-from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from ctrpipe.common.figures import add_legend, inline_svg, shown, shown_name, style, with_tips
 from ctrpipe.common.palette import MINUS, MUTED, PLUS, SERIES, TEXT
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
 
 COLUMNS = 3  # charts per row of a figure
 TICKS = 5
@@ -73,7 +74,7 @@ class Chart:
         """Width and height in inches."""
         return 3.9, 2.9
 
-    def draw(self, axis: Axes) -> None:
+    def draw(self, axis: "Axes") -> None:
         """Draws the chart on the axes."""
         for line in self.lines:
             [drawn] = axis.plot(line.xs, line.ys, label=line.name)
@@ -94,7 +95,7 @@ class Chart:
         _label(axis, self.labels, self.x, self.y)
         for one in (axis.xaxis, axis.yaxis):
             if np.abs(one.get_view_interval()).max() >= LARGE:
-                one.set_major_formatter(EngFormatter(sep=""))
+                one.set_major_formatter(_engineering())
         add_legend(axis)
 
 
@@ -111,7 +112,7 @@ class Histogram:
         """Width and height in inches."""
         return 3.9, 2.9
 
-    def draw(self, axis: Axes) -> None:
+    def draw(self, axis: "Axes") -> None:
         """Draws the histograms on the axes."""
         for line in self.lines:
             axis.stairs(line.ys, line.xs, fill=True, alpha=0.35, label=line.name)
@@ -140,7 +141,7 @@ class BarChart:
         """Width and height in inches."""
         return 4.4, 0.9 + 0.22 * len(self.bars)
 
-    def draw(self, axis: Axes) -> None:
+    def draw(self, axis: "Axes") -> None:
         """Draws the bars on the axes."""
         places = range(len(self.bars))
         colors = [PLUS if bar.value >= 0 else MINUS for bar in self.bars]
@@ -162,7 +163,7 @@ class BarChart:
         if self.mark is not None:
             axis.axvline(self.mark, linestyle=":", color=MUTED)
         axis.set_xlabel(self.label)
-        axis.xaxis.set_major_locator(MaxNLocator(TICKS))
+        _limit_ticks(axis)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,7 +203,7 @@ class Forest:
         """The number of names in the legend, which is left out for one."""
         return len(self.estimates) if len(self.estimates) > 1 else 0
 
-    def draw(self, axis: Axes) -> None:
+    def draw(self, axis: "Axes") -> None:
         """Draws the intervals on the axes."""
         axis.axvline(self.mark, color=MUTED, linewidth=0.8)
         for number, one in enumerate(self.estimates):
@@ -222,7 +223,7 @@ class Forest:
         axis.grid(False, axis="y")
         axis.grid(True, axis="x")
         axis.set_xlabel(self.label)
-        axis.xaxis.set_major_locator(MaxNLocator(TICKS))
+        _limit_ticks(axis)
         if self._named:
             axis.legend(loc="upper center", bbox_to_anchor=(0.5, 0.0), borderaxespad=4)
 
@@ -255,8 +256,12 @@ class HeatMap:
         cell = min(0.3, 4.6 / max(len(self.columns), 1))
         return max(1.6 + cell * len(self.columns), 3.4), 1.7 + cell * len(self.rows)
 
-    def draw(self, axis: Axes) -> None:
+    def draw(self, axis: "Axes") -> None:
         """Draws the cells and the scale on the axes."""
+        # Lazy: a drawing has imported matplotlib, see figures.style.
+        from matplotlib.collections import PolyCollection
+        from matplotlib.colors import to_rgba
+
         known = [
             (row, column, value)
             for row, values in enumerate(self.values)
@@ -308,18 +313,18 @@ Drawn = Chart | Histogram | BarChart | Forest | HeatMap
 @style()
 def chart_svg(chart: Drawn) -> str:
     """Returns a chart as inline SVG."""
-    figure = Figure(figsize=chart.size)
+    figure = _figure(*chart.size)
     chart.draw(figure.subplots())
     return inline_svg(figure, chart.title)
 
 
 @style()
-def chart_figure(charts: Sequence[Drawn]) -> Figure:
+def chart_figure(charts: Sequence[Drawn]) -> "Figure":
     """Returns one figure with a grid of charts, each under its title, for a notebook."""
     columns = min(COLUMNS, len(charts))
     rows = math.ceil(len(charts) / columns)
     width, height = (max(chart.size[side] for chart in charts) for side in (0, 1))
-    figure = Figure(figsize=(width * columns, (height + 0.3) * rows))
+    figure = _figure(width * columns, (height + 0.3) * rows)
     axes = list(figure.subplots(rows, columns, squeeze=False).flat)
     for axis, chart in zip(axes, charts, strict=False):
         chart.draw(axis)
@@ -331,14 +336,32 @@ def chart_figure(charts: Sequence[Drawn]) -> Figure:
 
 def short(value: float) -> str:
     """Formats a number in few characters: 25k, 0.05, 1.2e-05."""
-    return EngFormatter(sep="")(value) if abs(value) >= 1000 else f"{value:.4g}"
+    return _engineering()(value) if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _figure(width: float, height: float) -> "Figure":
+    from matplotlib.figure import Figure  # lazy, see figures.style
+
+    return Figure(figsize=(width, height))
+
+
+def _engineering() -> "EngFormatter":
+    from matplotlib.ticker import EngFormatter  # lazy, see figures.style
+
+    return EngFormatter(sep="")
+
+
+def _limit_ticks(axis: "Axes") -> None:
+    from matplotlib.ticker import MaxNLocator  # lazy, see figures.style
+
+    axis.xaxis.set_major_locator(MaxNLocator(TICKS))
 
 
 def _named(bar: Bar) -> str:
     return f"{bar.name} = {bar.note}" if bar.note else bar.name
 
 
-def _label(axis: Axes, labels: tuple[str, str], x: Range | None, y: Range | None) -> None:
+def _label(axis: "Axes", labels: tuple[str, str], x: Range | None, y: Range | None) -> None:
     axis.set(xlabel=labels[0], ylabel=labels[1])
     if x:
         axis.set_xlim(x)

@@ -1,7 +1,8 @@
 """The common style of all plots: matplotlib figures, inlined as SVG for light and dark pages, or shown in a notebook.
 
 `style()` draws figures in the colors of palette.py. An SVG has CSS variables instead, which a page sets for light and
-dark mode. Importing matplotlib takes 0.3 s of a core, and a chart 0.06 s.
+dark mode. Importing matplotlib takes 0.3 s of a core, and a chart 0.06 s. This module and `charts` import it when they
+draw.
 """
 
 import contextlib
@@ -12,19 +13,17 @@ import pathlib
 import re
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
-
-import matplotlib
-from cycler import cycler
-from matplotlib.artist import Artist
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
 
 from ctrpipe.common.files import write_text
 from ctrpipe.common.palette import MUTED, RULE, SERIES, TEXT, css, with_variables
 from ctrpipe.common.printable import printable
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _DASHES = ["-", (0, (5, 2)), (0, (1, 1)), "-.", (0, (8, 2)), (0, (3, 1, 1, 1))]
 _STYLE: dict[Any, Any] = {
@@ -34,7 +33,6 @@ _STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
     "axes.labelcolor": MUTED,
     "axes.labelsize": 8.5,
-    "axes.prop_cycle": cycler(color=SERIES, linestyle=_DASHES),
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlecolor": TEXT,
@@ -68,16 +66,20 @@ _META = ("Creator", "Date", "Format", "Type")
 @contextlib.contextmanager
 def style() -> Iterator[None]:
     """The context, also a decorator, in which a figure is created and drawn."""
-    with matplotlib.rc_context(_STYLE):
+    # Lazy: takes 0.3 s, and what prints tables alone does not need it.
+    import matplotlib
+    from cycler import cycler
+
+    with matplotlib.rc_context(_STYLE | {"axes.prop_cycle": cycler(color=SERIES, linestyle=_DASHES)}):
         yield
 
 
-def with_tips(artist: Artist, tips: Sequence[str]) -> None:
+def with_tips(artist: "Artist", tips: Sequence[str]) -> None:
     """Gives an artist a tooltip for each of its shapes (markers, cells, or the bar itself), shown by `inline_svg`."""
     artist.set_gid(_TIPS + json.dumps([printable(tip) for tip in tips]))
 
 
-def add_legend(axis: Axes) -> None:
+def add_legend(axis: "Axes") -> None:
     """Adds a legend if something on the axes has a name."""
     if axis.get_legend_handles_labels()[1]:
         axis.legend()
@@ -89,7 +91,7 @@ def shown_name(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
 
 
-def inline_svg(figure: Figure, title: str) -> str:
+def inline_svg(figure: "Figure", title: str) -> str:
     """Returns a figure as an <svg> element for a page, with CSS variables instead of colors and no background.
 
     It gets narrower with its page, down to LEAST_SIZE.
@@ -106,7 +108,7 @@ def inline_svg(figure: Figure, title: str) -> str:
     return ElementTree.tostring(root, encoding="unicode")
 
 
-def write_svg(figure: Figure, path: pathlib.Path) -> None:
+def write_svg(figure: "Figure", path: pathlib.Path) -> None:
     """Writes a figure as an SVG file that follows the reader's light or dark mode."""
     root = _element(figure)
     root.set("xmlns", _SVG)
@@ -116,20 +118,22 @@ def write_svg(figure: Figure, path: pathlib.Path) -> None:
     write_text(path, ElementTree.tostring(root, encoding="unicode") + "\n")
 
 
-def shown(figure: Figure) -> Figure:
+def shown(figure: "Figure") -> "Figure":
     """Returns the figure with a `_repr_png_`, so a notebook shows it even if pyplot is not imported."""
     vars(figure)["_repr_png_"] = functools.partial(_png, figure)
     return figure
 
 
-def _png(figure: Figure) -> bytes:
+def _png(figure: "Figure") -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=90)
     return buffer.getvalue()
 
 
-def _element(figure: Figure) -> ElementTree.Element:
+def _element(figure: "Figure") -> ElementTree.Element:
     """Returns a figure as an SVG element: no ids of groups, titles for tooltips, CSS variables for colors."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG  # lazy, see style
+
     buffer = io.StringIO()
     with style(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")  # the page's fonts have it

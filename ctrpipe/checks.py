@@ -5,6 +5,8 @@ from typing import Any
 
 from ctrpipe.data import Logs, as_given, log_of
 from ctrpipe.mistakes import in_one_line
+from ctrpipe.pipeline.config import load_config
+from ctrpipe.pipeline.run.check import check_before_run
 from ctrpipe.result import Result
 from ctrpipe.settings import Config, data_of, overrides, source_of
 from ctrpipe.table import Table
@@ -67,10 +69,6 @@ def check(config: Config, data: Logs | None = None, **settings: Any) -> Check:
         >>> ctrpipe.check("mine.yaml", frame).passed
         True
     """
-    # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
-    from ctrpipe.pipeline.config import load_config
-    from ctrpipe.pipeline.run.check import check_before_run
-
     loaded = load_config(source_of(config), overrides(settings))
     findings = check_before_run(*log_of(loaded, data_of(config, data), None))
     errors, notes = (tuple(map(as_given, texts)) for texts in (findings.errors, findings.notes))

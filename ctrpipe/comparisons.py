@@ -9,6 +9,10 @@ from ctrpipe.bar import with_bar
 from ctrpipe.common.errors import InputError
 from ctrpipe.data import PathLike
 from ctrpipe.mistakes import in_one_line
+from ctrpipe.pipeline.compare.folders import compare_folders
+from ctrpipe.pipeline.compare.plots import comparison_figure
+from ctrpipe.pipeline.compare.show import write_comparison
+from ctrpipe.pipeline.config import load_config
 from ctrpipe.result import Result
 from ctrpipe.runs import Run
 from ctrpipe.scorings import Scoring
@@ -77,8 +81,6 @@ class Comparison(Result):
     @in_one_line
     def plot(self) -> "Figure":
         """Plots the differences per model and slice, with 95% confidence intervals: in AUC and RIG, or RMSE and MAE."""
-        from ctrpipe.pipeline.compare.plots import comparison_figure  # lazy: matplotlib takes 0.4 s
-
         return comparison_figure(self.report)
 
 
@@ -110,14 +112,8 @@ def compare(
     Example:
         >>> ctrpipe.compare([a1, a2, a3], [b1, b2, b3]).to_pandas()[["slice", "model", "auc_difference"]]
     """
-    # Lazy: numpy and pyarrow take 0.2 s to import.
-    from ctrpipe.pipeline.compare.folders import compare_folders
-    from ctrpipe.pipeline.compare.show import write_comparison
-
     log = None
     if config is not None:
-        from ctrpipe.pipeline.config import load_config  # lazy: 0.2 s
-
         log = load_config(source_of(config))
     report = compare_folders([_folders(trainings) for trainings in models], task, shards, log)
     if output is not None:

@@ -14,12 +14,16 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
 from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.common.files import atomic_path
 from ctrpipe.common.printable import excerpt
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
 
     from ctrpipe.pipeline.config import RunConfig
 
@@ -103,7 +107,7 @@ def index_of(data: Any) -> "pd.Index | None":
     return data.index if _is_pandas(data) else None
 
 
-def table_of(frame: Any) -> "pa.Table":
+def table_of(frame: Any) -> pa.Table:
     """Converts an in-memory table to a pyarrow Table of plain columns. Categories become their values.
 
     Named index levels of a pandas DataFrame become columns; unnamed ones are dropped. Intervals and periods become
@@ -112,8 +116,6 @@ def table_of(frame: Any) -> "pa.Table":
     Raises:
         InputError: the data are not a table, two columns have the same name, or a column mixes types.
     """
-    import pyarrow as pa  # lazy: takes 0.2 s, and files do not need it
-
     if not is_frame(frame):
         kind = type(frame).__name__
         raise InputError(
@@ -147,10 +149,6 @@ def write_frame(frame: Any, folder: pathlib.Path) -> pathlib.Path:
     Raises:
         InputError: see `table_of`; or the table has no rows.
     """
-    import pyarrow.parquet as pq  # lazy, see table_of
-
-    from ctrpipe.common.files import atomic_path
-
     table = table_of(frame)
     if not table.num_rows:
         raise InputError("the DataFrame has no rows; was the right part selected?")
@@ -240,8 +238,6 @@ def _texts_of_objects(name: str, values: "pd.Series") -> "pd.Series | None":
     Raises:
         InputError: no type of Arrow can store the objects.
     """
-    import pyarrow as pa  # lazy, see table_of
-
     try:
         kind = pa.array(values, from_pandas=True).type
         if pa.types.is_date(kind) and any(isinstance(value, datetime.datetime) for value in values.dropna()):
@@ -264,7 +260,6 @@ def _texts_of_objects(name: str, values: "pd.Series") -> "pd.Series | None":
 def _maps_of_pairs(values: "pd.Series") -> "pd.Series | None":
     """Converts lists of (key, value) pairs, pandas' form of a Parquet map, to maps. Returns None for other values."""
     import pandas as pd  # lazy: imported already, as the data are a DataFrame
-    import pyarrow as pa  # lazy, see table_of
 
     held = [value if isinstance(value, list) else None for value in values]
     pairs = [pair for value in held for pair in value or ()]
@@ -280,15 +275,13 @@ def _maps_of_pairs(values: "pd.Series") -> "pd.Series | None":
     return pd.Series(pd.arrays.ArrowExtensionArray(maps), index=values.index, name=values.name)
 
 
-def _plain(column: "pa.ChunkedArray") -> "pa.ChunkedArray":
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Converts a column to the type that it has in a log.
 
     Dictionary-encoded columns are decoded. Half floats become float32, because Arrow supports few operations on them.
     Timestamps become nanoseconds if they fit: pandas 3 uses microseconds, and equal times must have equal texts.
     Durations become seconds.
     """
-    import pyarrow as pa  # lazy, see table_of
-
     if pa.types.is_dictionary(column.type):
         return _plain(column.cast(column.type.value_type))
     if pa.types.is_timestamp(column.type):
@@ -328,11 +321,8 @@ def days_of(data: Data | Mapping[str, Data], day: str | None, folder: pathlib.Pa
     return [str(_write_day(name, part, place)) for name, part in _parted(table, day)]
 
 
-def _parted(table: "pa.Table", day: str) -> Iterator[tuple[str, "pa.Table"]]:
+def _parted(table: pa.Table, day: str) -> Iterator[tuple[str, pa.Table]]:
     """Yields the name and the rows of each day, in order of the days."""
-    import pyarrow as pa
-    import pyarrow.compute as pc  # lazy, see table_of
-
     values = table[day]
     values = values.cast(pa.date32()) if pa.types.is_temporal(values.type) else values
     names = values.cast(pa.string()).combine_chunks()

@@ -5,9 +5,13 @@ import pathlib
 from typing import TYPE_CHECKING, Any, Literal
 
 from ctrpipe.bar import with_bar
+from ctrpipe.common.charts import chart_figure
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import FOLDER, Data, PathLike, files_of
 from ctrpipe.mistakes import in_one_line
+from ctrpipe.pipeline.config import load_config
+from ctrpipe.pipeline.report.drift import drift_chart, write_drift
+from ctrpipe.pipeline.run.trained_model import find_model
 from ctrpipe.result import Result
 from ctrpipe.runs import ModelLike, folder_of
 from ctrpipe.settings import Config, overrides, source_of
@@ -51,10 +55,6 @@ class Drift(Result):
     @in_one_line
     def plot(self) -> "Figure":
         """Plots the distance of each column divided by its limit. Values above 1 exceed the limit."""
-        # Lazy: matplotlib takes 0.4 s.
-        from ctrpipe.common.charts import chart_figure
-        from ctrpipe.pipeline.report.drift import drift_chart
-
         return chart_figure([drift_chart(self.report["comparisons"][0])])
 
 
@@ -97,10 +97,7 @@ def drift(
     """
     load_tensorflow()
     # Lazy: TensorFlow, TFX and TFDV take 6 s to import.
-    from ctrpipe.pipeline.config import load_config
     from ctrpipe.pipeline.explain.log_drift import drift_of_logs
-    from ctrpipe.pipeline.report.drift import write_drift
-    from ctrpipe.pipeline.run.trained_model import find_model
 
     loaded = load_config(source_of(config), overrides(settings))
     folder = None if output is None else pathlib.Path(output)

@@ -5,11 +5,17 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import pyarrow as pa
+
 from ctrpipe.bar import with_bar
+from ctrpipe.booleans import table_with_words, with_words
+from ctrpipe.common.charts import BarChart, chart_figure
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import FOLDER, Data, Frame, PathLike, files_of, is_frame, table_of, write_frame
 from ctrpipe.data import scratch as scratch_folder
 from ctrpipe.mistakes import in_one_line
+from ctrpipe.pipeline.report.explanation import ADDED, importance_bars, row_bars
+from ctrpipe.pipeline.run.trained_model import find_model
 from ctrpipe.result import Result, data_frame
 from ctrpipe.runs import ModelLike, folder_of
 from ctrpipe.table import Table, first_rows, interval
@@ -66,10 +72,6 @@ class Explanation(Result):
     @in_one_line
     def plot(self) -> "Figure":
         """Plots the importance of each column in log loss and AUC, with 95% confidence intervals."""
-        # Lazy: matplotlib takes 0.4 s.
-        from ctrpipe.common.charts import chart_figure
-        from ctrpipe.pipeline.report.explanation import importance_bars
-
         return chart_figure(importance_bars(self.report["columns"]))
 
 
@@ -104,10 +106,6 @@ class RowExplanation(Result):
     @in_one_line
     def plot(self) -> "Figure":
         """Plots the contribution of each column to the logit, by method."""
-        # Lazy: matplotlib takes 0.4 s.
-        from ctrpipe.common.charts import BarChart, chart_figure
-        from ctrpipe.pipeline.report.explanation import ADDED, row_bars
-
         title = f"probability {self.probability:.4f}"
         methods = self.by_method.items()
         return chart_figure([BarChart(f"{name}: {title}", row_bars(one["columns"]), ADDED) for name, one in methods])
@@ -168,10 +166,8 @@ def explain(
     """
     load_tensorflow()
     # Lazy: TensorFlow, numpy and pyarrow take 4 s to import.
-    from ctrpipe.booleans import with_words
     from ctrpipe.pipeline.explain.explain import Settings
     from ctrpipe.pipeline.explain.question import explain_model, explain_row
-    from ctrpipe.pipeline.run.trained_model import find_model
 
     folder = None if output is None else pathlib.Path(output)
     source = folder_of(model)
@@ -193,13 +189,9 @@ def explain(
 
 def _line_of(row: Row, version: Callable[[], pathlib.Path]) -> str:
     """Returns a row as FILE:LINE. A table or dict is written to a file first, and its first row counts."""
-    from ctrpipe.booleans import table_with_words  # lazy: pyarrow takes 0.2 s
-
     if isinstance(row, str):
         return row
     if not is_frame(row) and isinstance(row, Mapping):
-        import pyarrow as pa  # lazy: 0.2 s
-
         row = pa.table({name: [value] for name, value in row.items()})
     return f"{write_frame(table_with_words(table_of(row), version), scratch_folder())}:1"
 

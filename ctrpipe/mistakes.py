@@ -7,6 +7,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from ctrpipe.common.errors import InputError, Interrupted, is_interrupt
 from ctrpipe.common.extras import BASE, COMMANDS, RESUMED, require
+from ctrpipe.common.failures import explain_mistake
 from ctrpipe.common.interrupt import interrupts_delivered_once
 from ctrpipe.common.near import nearest_name
 from ctrpipe.data import as_given
@@ -41,8 +42,6 @@ def in_one_line(function: Callable[P, T]) -> Callable[P, T]:
             if is_interrupt(error):
                 again = "; repeat the call to continue from here" if name in RESUMED else ""
                 raise Interrupted(f"ctrpipe.{name} was stopped{again}") from None
-            from ctrpipe.common.failures import explain_mistake  # lazy: only needed after a failure
-
             if text := explain_mistake(error):
                 raise InputError(text) from error
             raise

@@ -6,9 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ctrpipe.bar import with_bar
+from ctrpipe.booleans import with_words
+from ctrpipe.common.charts import chart_figure
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import FOLDER, Data, PathLike, files_of
 from ctrpipe.mistakes import in_one_line
+from ctrpipe.pipeline.ranking.show import charts, write_ranking
+from ctrpipe.pipeline.run.trained_model import find_model
 from ctrpipe.result import Result
 from ctrpipe.runs import ModelLike, folder_of
 from ctrpipe.table import Table
@@ -42,10 +46,6 @@ class Ranking(Result):
     @in_one_line
     def plot(self) -> "Figure":
         """Plots the effective catalogue size and the take-rate by k."""
-        # Lazy: matplotlib takes 0.4 s.
-        from ctrpipe.common.charts import chart_figure
-        from ctrpipe.pipeline.ranking.show import charts
-
         return chart_figure(list(charts(self.report).values()))
 
 
@@ -84,10 +84,7 @@ def ranking(
     """
     load_tensorflow()
     # Lazy: TensorFlow, numpy and pyarrow take 4 s to import.
-    from ctrpipe.booleans import with_words
     from ctrpipe.pipeline.ranking.rank import rank
-    from ctrpipe.pipeline.ranking.show import write_ranking
-    from ctrpipe.pipeline.run.trained_model import find_model
 
     folder = None if output is None else pathlib.Path(output)
     source = find_model(folder_of(model))

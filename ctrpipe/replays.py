@@ -7,10 +7,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ctrpipe.bar import with_bar
+from ctrpipe.common.figures import shown
 from ctrpipe.common.files import by_number
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import FOLDER, Data, PathLike, days_of
 from ctrpipe.mistakes import in_one_line
+from ctrpipe.pipeline.config import load_config
+from ctrpipe.pipeline.replay.days import readable_days
+from ctrpipe.pipeline.replay.run import ReplayPlan, policies_of, run_replay
+from ctrpipe.pipeline.replay.show import replay_figure, write_replay
 from ctrpipe.result import Result, evaluations
 from ctrpipe.settings import Config, output_folder, overrides, source_of
 from ctrpipe.table import Table
@@ -57,9 +62,6 @@ class Replay(Result):
     @in_one_line
     def plot(self) -> "Figure":
         """Plots the metrics and the CPU seconds per day, one line per policy."""
-        from ctrpipe.common.figures import shown  # lazy: matplotlib takes 0.4 s
-        from ctrpipe.pipeline.replay.show import replay_figure
-
         return shown(replay_figure(self.report["results"]))
 
 
@@ -104,11 +106,6 @@ def replay(
         >>> ctrpipe.replay("mine.yaml", frame, day="date", window=3).to_pandas().groupby("policy")["auc"].mean()
     """
     load_tensorflow()
-    # Lazy: TensorFlow takes 3 s to import.
-    from ctrpipe.pipeline.config import load_config
-    from ctrpipe.pipeline.replay.days import readable_days
-    from ctrpipe.pipeline.replay.run import ReplayPlan, policies_of, run_replay
-    from ctrpipe.pipeline.replay.show import write_replay
 
     loaded = load_config(source_of(config), overrides(settings))
     folder = output_folder(output, f"{loaded.name}-replay")

@@ -4,10 +4,15 @@ import dataclasses
 import pathlib
 from typing import TYPE_CHECKING, Any, Literal
 
+import pyarrow.parquet as pq
+
 from ctrpipe.bar import with_bar
+from ctrpipe.booleans import with_words
+from ctrpipe.common.charts import Chart, Line, chart_figure
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import Data, PathLike, files_of, new_folder
 from ctrpipe.mistakes import in_one_line
+from ctrpipe.pipeline.run.trained_model import find_model
 from ctrpipe.result import Result
 from ctrpipe.runs import ModelLike, folder_of
 from ctrpipe.table import Table
@@ -40,8 +45,6 @@ class Retrieval(Result):
     malformed: int
 
     def _records(self) -> list[dict[str, Any]]:
-        import pyarrow.parquet as pq  # lazy: takes 0.2 s, and showing the result does not need it
-
         if self.answers is None:
             return []
         return [
@@ -57,9 +60,6 @@ class Retrieval(Result):
     @in_one_line
     def plot(self) -> "Figure":
         """Plots the mean score by rank."""
-        # Lazy: matplotlib takes 0.4 s.
-        from ctrpipe.common.charts import Chart, Line, chart_figure
-
         means = self.to_pandas().groupby("place")["score"].mean()
         line = Line("mean over the rows", means.index.tolist(), means.tolist())
         return chart_figure([Chart("Scores of the answers", [line], ("place", "score"))])
@@ -117,10 +117,8 @@ def retrieve(
     """
     load_tensorflow()
     # Lazy: TensorFlow, numpy and pyarrow take 4 s to import.
-    from ctrpipe.booleans import with_words
     from ctrpipe.pipeline.retrieval.retrieve import Approximate
     from ctrpipe.pipeline.retrieval.retrieve import retrieve as retrieve_items
-    from ctrpipe.pipeline.run.trained_model import find_model
 
     if queries is not None and answers is None:
         answers = new_folder() / "answers.parquet"

@@ -5,8 +5,15 @@ import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from ctrpipe.bar import with_bar
+from ctrpipe.booleans import with_words
+from ctrpipe.common.charts import Histogram, Line, chart_figure
 from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.store_folders import work_folder
+from ctrpipe.common.stores import is_url
 from ctrpipe.data import Data, PathLike, index_of, needed_files_of, new_folder
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result
@@ -57,9 +64,6 @@ class Scoring(Result):
         The scores of a DataFrame have its index instead of file and line:
         `frame["ctr"] = scoring.to_pandas()["ctr"]` assigns each row its own score.
         """
-        import pyarrow as pa
-        import pyarrow.parquet as pq  # lazy: takes 0.2 s, and showing the result does not need it
-
         scores = pa.concat_tables(map(pq.read_table, sorted(self.output.glob("part-*.parquet")))).to_pandas()
         return scores if self.index is None else scores.drop(columns=["file", "line"]).set_index(self.index)
 
@@ -72,9 +76,6 @@ class Scoring(Result):
     @in_one_line
     def plot(self) -> "Figure":
         """Plots a histogram of the scores of each task that predicts a probability."""
-        # Lazy: matplotlib takes 0.4 s.
-        from ctrpipe.common.charts import Histogram, Line, chart_figure
-
         charts = []
         for name, of in self.scores.items():
             if (counts := of["histogram"]) is None:
@@ -117,9 +118,6 @@ def score(
     """
     load_tensorflow()
     # Lazy: TensorFlow and TFDV take 4 s to import.
-    from ctrpipe.booleans import with_words
-    from ctrpipe.common.store_folders import work_folder
-    from ctrpipe.common.stores import is_url
     from ctrpipe.pipeline.monitoring.score_log import score_log
 
     folder = new_folder() if output is None else pathlib.Path(output)

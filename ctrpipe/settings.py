@@ -9,6 +9,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.data import Data, Logs, PathLike
 from ctrpipe.drafts import Draft
 from ctrpipe.mistakes import dotted
+from ctrpipe.serving.stored import fetch_model
 
 if TYPE_CHECKING:
     from ctrpipe.pipeline.config import Source
@@ -72,8 +73,6 @@ def output_folder(output: PathLike | None, name: str) -> pathlib.Path:
 
 def local_model(model: PathLike) -> pathlib.Path:
     """Returns a path unchanged. Downloads the model or run that a store's URL names, and returns its local folder."""
-    from ctrpipe.serving.stored import fetch_model  # lazy: pyarrow
-
     return fetch_model(str(model))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ctrpipe.bar import with_bar
+from ctrpipe.common.figures import shown
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import FOLDER, Data, PathLike, files_of
 from ctrpipe.mistakes import in_one_line
@@ -63,8 +64,7 @@ class Sweep(Result):
     @in_one_line
     def plot(self) -> "Figure":
         """Plots AUC, log loss and latency (if measured) by point, with standard deviations over the seeds."""
-        from ctrpipe.common.figures import shown  # lazy: matplotlib takes 0.4 s
-        from ctrpipe.pipeline.sweep.plots import sweep_figure
+        from ctrpipe.pipeline.sweep.plots import sweep_figure  # lazy: matplotlib takes 0.4 s
 
         return shown(sweep_figure(self.report))
 

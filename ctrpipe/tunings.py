@@ -5,6 +5,7 @@ import pathlib
 from typing import TYPE_CHECKING, Any, Literal
 
 from ctrpipe.bar import with_bar
+from ctrpipe.common.figures import shown
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import FOLDER, Data, PathLike, files_of
 from ctrpipe.mistakes import in_one_line
@@ -77,8 +78,7 @@ class Tuning(Result):
     @in_one_line
     def plot(self) -> "Figure":
         """Plots the value of each trial and the best value so far, by training steps spent."""
-        from ctrpipe.common.figures import shown  # lazy: matplotlib takes 0.4 s
-        from ctrpipe.pipeline.tune.plots import BUDGET, study_figures
+        from ctrpipe.pipeline.tune.plots import BUDGET, study_figures  # lazy: matplotlib takes 0.4 s
 
         return shown(study_figures(self.report)[BUDGET])
 

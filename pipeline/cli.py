@@ -22,6 +22,7 @@ from ctrpipe.common.address_space import COMMAND_GIB, require_address_space
 from ctrpipe.common.errors import InputError, is_interrupt, without_secrets
 from ctrpipe.common.exit_codes import INTERRUPTED, MISTAKE, NO_READER
 from ctrpipe.common.extras import BASE, COMMANDS, RESUMED, require
+from ctrpipe.common.failures import explain
 from ctrpipe.common.interrupt import interrupts_delivered
 from ctrpipe.common.lines import say
 from ctrpipe.common.near import nearest_name
@@ -105,8 +106,6 @@ def _report(error: BaseException) -> int:
     """Prints the error message and returns the exit code."""
     if isinstance(error, BrokenPipeError) and not _is_read():
         return NO_READER
-    from ctrpipe.common.failures import explain  # lazy: only needed after a failure
-
     text, code = explain(error)
     say(f"ctrpipe: {printable(without_secrets(text))}", err=True, failed=True)
     return code

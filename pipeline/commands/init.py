@@ -8,6 +8,7 @@ from ctrpipe.common.command_lines import command_name, next_steps
 from ctrpipe.common.extras import COMMANDS, require
 from ctrpipe.common.lines import say
 from ctrpipe.pipeline.commands.options import PATH, pattern_order
+from ctrpipe.pipeline.commands.tune import tune
 
 
 @click.command()
@@ -57,7 +58,6 @@ def init(
     if budget:
         require(COMMANDS["tune"], "--budget")
         # Lazy: takes 0.5 s, and only this option needs it. A mistake in it ends the command before it writes a file.
-        from ctrpipe.pipeline.commands.tune import tune
         from ctrpipe.pipeline.tune.plan import read_budget
 
         read_budget(budget, None)

@@ -8,7 +8,9 @@ import click
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import in_pattern_order
+from ctrpipe.common.store_folders import fetch_file
 from ctrpipe.common.stores import check_scheme, is_url, local_path
+from ctrpipe.serving.stored import fetch_model
 
 
 class _Local(click.Path):
@@ -31,8 +33,6 @@ class _Model(_Local):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, str) and is_url(value):
-            from ctrpipe.serving.stored import fetch_model  # lazy: pyarrow takes 0.2 s, and a path does not need it
-
             return fetch_model(check_scheme(value))
         return super().convert(value, param, ctx)
 
@@ -42,8 +42,6 @@ class _Config(_Local):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, str) and is_url(value):
-            from ctrpipe.common.store_folders import fetch_file  # lazy: pyarrow takes 0.2 s, and a path needs none
-
             return fetch_file(check_scheme(value))
         return super().convert(value, param, ctx)
 

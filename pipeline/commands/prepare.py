@@ -12,6 +12,7 @@ from ctrpipe.common.lines import say
 from ctrpipe.common.processes import Workers
 from ctrpipe.common.store_folders import Output, written_file, written_output
 from ctrpipe.pipeline.commands.options import CONFIG, MODEL, PATH, PATH_OR_URL, pattern_order
+from ctrpipe.serving.layout import find_version
 
 if TYPE_CHECKING:
     from ctrpipe.transforms.kddcup2012 import Prepared
@@ -99,7 +100,6 @@ def requests(folder: pathlib.Path, output: pathlib.Path | str, model: pathlib.Pa
     load_tensorflow()
     # Lazy: TensorFlow takes 4 s to import.
     from ctrpipe.serving.assets import read_log_spec
-    from ctrpipe.serving.layout import find_version
     from ctrpipe.serving.server.request_rows import write_rows
 
     with written_file(output) as place:

@@ -9,6 +9,7 @@ from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.lines import say
 from ctrpipe.common.store_folders import written_file
 from ctrpipe.pipeline.commands.options import MODEL, PATH_OR_URL
+from ctrpipe.serving.stored import versions_at
 
 
 @click.command()
@@ -66,7 +67,6 @@ def retrieve(
     # Lazy: TensorFlow, numpy and pyarrow take 4 s to import.
     from ctrpipe.pipeline.retrieval.retrieve import Approximate
     from ctrpipe.pipeline.retrieval.retrieve import retrieve as retrieve_items
-    from ctrpipe.serving.stored import versions_at
 
     asked = Approximate(recall, cells)
     with contextlib.ExitStack() as written:

@@ -10,6 +10,7 @@ import click
 from ctrpipe.common.command_lines import next_steps
 from ctrpipe.common.exit_codes import BLOCKED
 from ctrpipe.common.lines import say
+from ctrpipe.common.phases import listed_phases, seconds_by_phase
 from ctrpipe.common.stores import is_url
 from ctrpipe.pipeline.commands.options import CONFIG, PATH_OR_URL
 
@@ -59,7 +60,6 @@ def run(
     Repeat the command to continue an interrupted run. All unchanged steps are taken from the cache.
     """
     # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
-    from ctrpipe.common.phases import listed_phases, seconds_by_phase
     from ctrpipe.common.processes import end_preloaded
     from ctrpipe.pipeline.config import load_config, with_parent
     from ctrpipe.pipeline.report.summary import print_summary

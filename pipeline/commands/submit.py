@@ -10,6 +10,7 @@ from ctrpipe.common.exit_codes import BLOCKED, FAILED
 from ctrpipe.common.lines import say
 from ctrpipe.common.progress import announce
 from ctrpipe.pipeline.commands.options import PATH
+from ctrpipe.pipeline.kubeflow.cron import read_cron
 
 
 @click.command()
@@ -58,7 +59,6 @@ def submit(
     failed. Ctrl-C stops this command, not the run.
     """
     # Lazy: the Kubeflow client takes 0.5 s to import.
-    from ctrpipe.pipeline.kubeflow.cron import read_cron
     from ctrpipe.pipeline.kubeflow.host import Host, connect
     from ctrpipe.pipeline.kubeflow.submit import follow, read_package, read_parameters, start
 

@@ -1,15 +1,16 @@
 """The charts of a comparison: each model's differences from the first, by slice."""
 
-from typing import Any
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from ctrpipe.common.charts import Estimated, Forest, chart_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 TITLES = {"auc": "AUC", "rig": "RIG", "gauc": "gAUC", "rmse": "RMSE", "mae": "MAE"}
 
 
-def comparison_figure(comparison: dict[str, Any]) -> Figure:
+def comparison_figure(comparison: dict[str, Any]) -> "Figure":
     """Plots each model's differences in each metric on each slice, as dots with 95% intervals."""
     return chart_figure(comparison_charts(comparison))
 

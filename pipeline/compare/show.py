@@ -6,11 +6,14 @@ from typing import Any
 
 import rich.table
 
+from ctrpipe.common.charts import chart_svg
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.figures import write_svg
 from ctrpipe.common.files import write_json, write_text
 from ctrpipe.common.lines import say
 from ctrpipe.common.pages import template
 from ctrpipe.common.terminal import console, print_table
+from ctrpipe.pipeline.compare.plots import comparison_charts, comparison_figure
 from ctrpipe.pipeline.compare.sides import BETTER, UNDECIDED, WORSE
 
 FIGURES, NUMBER_FIGURES = ".4f", ".5g"  # how metrics of clicks are written, and those in the unit of a number
@@ -180,10 +183,6 @@ def write_comparison(comparison: dict[str, Any], path: pathlib.Path) -> list[pat
     Raises:
         InputError: the files cannot be written.
     """
-    # Lazy: matplotlib takes 0.3 s to import, as long as a whole comparison without a plot.
-    from ctrpipe.common.figures import write_svg
-    from ctrpipe.pipeline.compare.plots import comparison_figure
-
     picture, page = path.with_suffix(".svg"), path.with_suffix(".html")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -197,10 +196,6 @@ def write_comparison(comparison: dict[str, Any], path: pathlib.Path) -> list[pat
 
 def comparison_page(comparison: dict[str, Any]) -> str:
     """Returns the page of a comparison: the verdicts, the differences as charts and in a table, and the metrics."""
-    # Lazy, see write_comparison.
-    from ctrpipe.common.charts import chart_svg
-    from ctrpipe.pipeline.compare.plots import comparison_charts
-
     first = comparison["models"][0]
     names, measured = _titles(comparison)
     verdicts = [

@@ -12,6 +12,7 @@ from ctrpipe.common.store_names import with_urls
 from ctrpipe.pipeline.explain.explain import Settings, explain, explain_line, write_explanation
 from ctrpipe.pipeline.explain.explained_row import RowExplained
 from ctrpipe.pipeline.explain.prune import config_of_run, write_pruned
+from ctrpipe.pipeline.report.explanation import explanation_page
 from ctrpipe.pipeline.report.report import EXPLANATION, write_report
 from ctrpipe.pipeline.run.trained_model import find_model
 
@@ -125,9 +126,6 @@ def explain_row(
 
 
 def _write_page(path: pathlib.Path, explanation: dict[str, Any]) -> pathlib.Path:
-    # Lazy: matplotlib takes 0.3 s to import.
-    from ctrpipe.pipeline.report.explanation import explanation_page
-
     try:
         write_text(path, explanation_page(explanation))
     except OSError as error:

@@ -2,19 +2,17 @@
 
 import pathlib
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import rich.console
 import rich.markup
 import rich.table
 
+from ctrpipe.common.charts import Bar, BarChart, chart_svg
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_json, write_text
 from ctrpipe.common.pages import template
 from ctrpipe.common.terminal import print_table
-
-if TYPE_CHECKING:
-    from ctrpipe.common.charts import BarChart
 
 SHOWN_COLUMNS = 20
 SHOWN_BARS = 60  # columns of the chart, the furthest first
@@ -82,18 +80,13 @@ def write_drift(drift: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Pat
 
 
 def _page(drift: dict[str, Any]) -> str:
-    # Lazy: matplotlib takes 0.3 s, and the tables on the terminal do not need it.
-    from ctrpipe.common.charts import chart_svg
-
     plots = {f"{part['kind'].capitalize()}: {TITLE}": chart_svg(drift_chart(part)) for part in drift["comparisons"]}
     page = template("drift_page.html.jinja", pathlib.Path(__file__).parent)
     return page.render(drift=drift, verdict=drift_verdict(drift), plots=plots)
 
 
-def drift_chart(comparison: dict[str, Any]) -> "BarChart":
+def drift_chart(comparison: dict[str, Any]) -> BarChart:
     """Returns a bar chart of each column's distance divided by its limit. A bar above 1 exceeds the limit."""
-    from ctrpipe.common.charts import Bar, BarChart  # lazy, see _page
-
     columns = comparison["columns"][:SHOWN_BARS]
     bars = [Bar(one["column"], (one["distance"] or 0.0) / max(one["threshold"], 1e-9)) for one in columns]
     return BarChart(TITLE, bars, "distance / limit", mark=1.0)

@@ -142,8 +142,7 @@ def _explanation(data: pathlib.Path) -> dict[str, Any]:
         explanation = json.loads(_read(path))
 
         def draw() -> dict[str, Any]:
-            # Lazy: matplotlib takes 0.3 s to import.
-            from ctrpipe.pipeline.report.explanation import explanation_charts
+            from ctrpipe.pipeline.report.explanation import explanation_charts  # lazy: numpy takes 0.1 s to import
 
             return explanation_charts(explanation)
 
@@ -173,7 +172,7 @@ def _plots(data: pathlib.Path, history: dict[str, Any]) -> dict[str, str]:
     predictions = _read(data / "predictions.parquet")
 
     def draw() -> dict[str, str]:
-        # Lazy: numpy, pyarrow and matplotlib take 0.7 s to import.
+        # Lazy: numpy and pyarrow take 0.4 s to import.
         from ctrpipe.pipeline.report.plots import draw_plots
 
         return draw_plots(predictions, history)
