@@ -148,6 +148,8 @@ def preload(module: str) -> None:
     """Starts a process that imports a module. Processes of later pools are forks of it, which start at once.
 
     Returns before the import is complete. The module must not start a thread, because a fork does not copy threads.
+
+    For a process that cannot be forked itself. It saves 0.9 s of a million rows, see `preload_in_forks`.
     """
     global _preloaded
     multiprocessing.forkserver.set_forkserver_preload([module])
@@ -162,6 +164,9 @@ def preload_in_forks(module: str, processes: int) -> None:
 
     The forks have this process's imports, and import a module. They keep its open files until `end_preloaded`. After a
     mistake, later pools are started as without this call.
+
+    On two cores, the pipeline up to Transform of a million rows takes 13.8 s, and 21.0 s of CPU time, with forks, 14.6
+    and 23.0 s with `preload`, and 15.5 and 21.5 s with processes that each pool starts.
 
     This process must not have a thread that may hold a lock which the module needs: a fork does not copy threads, so
     the lock would never be released. It must not use a GPU, which forks cannot share.
