@@ -168,7 +168,7 @@ def explain(
     """
     load_tensorflow()
     # Lazy: TensorFlow, numpy and pyarrow take 4 s to import.
-    from ctrpipe.booleans import with_words
+    from ctrpipe.logged_values import with_words
     from ctrpipe.pipeline.explain.explain import Settings
     from ctrpipe.pipeline.explain.question import explain_model, explain_row
     from ctrpipe.pipeline.run.trained_model import find_model
@@ -193,7 +193,7 @@ def explain(
 
 def _line_of(row: Row, version: Callable[[], pathlib.Path]) -> str:
     """Returns a row as FILE:LINE. A table or dict is written to a file first, and its first row counts."""
-    from ctrpipe.booleans import table_with_words  # lazy: pyarrow takes 0.2 s
+    from ctrpipe.logged_values import table_with_words  # lazy: pyarrow takes 0.2 s
 
     if isinstance(row, str):
         return row

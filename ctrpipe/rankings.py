@@ -84,7 +84,7 @@ def ranking(
     """
     load_tensorflow()
     # Lazy: TensorFlow, numpy and pyarrow take 4 s to import.
-    from ctrpipe.booleans import with_words
+    from ctrpipe.logged_values import with_words
     from ctrpipe.pipeline.ranking.rank import rank
     from ctrpipe.pipeline.ranking.show import write_ranking
     from ctrpipe.pipeline.run.trained_model import find_model

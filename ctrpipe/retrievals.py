@@ -117,7 +117,7 @@ def retrieve(
     """
     load_tensorflow()
     # Lazy: TensorFlow, numpy and pyarrow take 4 s to import.
-    from ctrpipe.booleans import with_words
+    from ctrpipe.logged_values import with_words
     from ctrpipe.pipeline.retrieval.retrieve import Approximate
     from ctrpipe.pipeline.retrieval.retrieve import retrieve as retrieve_items
     from ctrpipe.pipeline.run.trained_model import find_model

@@ -117,9 +117,9 @@ def score(
     """
     load_tensorflow()
     # Lazy: TensorFlow and TFDV take 4 s to import.
-    from ctrpipe.booleans import with_words
     from ctrpipe.common.store_folders import work_folder
     from ctrpipe.common.stores import is_url
+    from ctrpipe.logged_values import with_words
     from ctrpipe.pipeline.monitoring.score_log import score_log
 
     folder = new_folder() if output is None else pathlib.Path(output)
