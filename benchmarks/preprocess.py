@@ -27,6 +27,7 @@ from ctrpipe.common.progress import announce
 from ctrpipe.models.base.feature_map import RESERVED_IDS, FeatureMap
 from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.transforms.features.packed_files import PackedReader, packed_files
+from ctrpipe.transforms.features.vocabulary_files import read_vocabularies
 
 TARGETS = {"stock": {1_000_000: 20.0}, "fuxictr": {200_000: 3.0, 1_000_000: 5.0}}  # rows/s over theirs, from rows on
 GROWTH_TARGET = 1.2  # maximum ratio of the time per row on a larger log to that on a smaller one, excluding the start
@@ -142,10 +143,6 @@ def packed_splits(run: Run) -> dict[str, list[pathlib.Path]]:
 
 def our_vocabularies(run: Run) -> dict[str, list[bytes]]:
     """Returns the vocabulary of each categorical column in our transform graph."""
-    from ctrpipe.transforms.features.vocabularies import (
-        read_vocabularies,  # imports TensorFlow, 4 s of CPU time
-    )
-
     spec = RunConfig.model_validate(config(OFTEN, None)).log_spec  # the columns are the same for all rules
     vocabularies = read_vocabularies(pathlib.Path(run.answer["transform_graph"]) / "transform_fn" / "assets", spec)
     return {name: vocabularies[name].to_pylist() for name in VALUES}

@@ -1,7 +1,7 @@
 """Measures the quality of our models and other libraries' on the same rows and split, with the same budget of trials.
 
     python -m benchmarks.quality --data LOG [--config configs/criteo/lr.yaml] [--trials 8] [--finalists 3] [--seeds 5]
-        [--sides ours,ours_averaged,deepctr_torch,recbole,lightgbm,scikit-learn]
+        [--sides ours,ours_averaged,baseline,deepctr_torch,recbole,lightgbm,scikit-learn]
         [--models lr,fm,deepfm,dcn_v2,xdeepfm,autoint]
         [--fuxictr FOLDER] [--patience 6] [--folder FOLDER] [--output FILE]
 
@@ -11,7 +11,9 @@ from the search space in harness/quality_sides.py. All networks train with the s
 evaluations. The validation log loss controls the learning rate, early stopping, and the choice of weights. The settings
 with the lowest validation log loss (the finalists) are trained with every seed; their mean selects the settings that
 are tested on the test rows. Models are not retrained on training and validation rows together. `ours_averaged` is ours
-with weights averaged over about AVERAGED evaluations, a feature of our trainer that the others lack.
+with weights averaged over about AVERAGED evaluations, a feature of our trainer that the others lack. `baseline` is the
+lr that a run trains beside its model (`evaluation.baseline`): L-BFGS finds the optimum of its loss, and it has no
+settings to try.
 
 Sides may differ because the validation rows select different settings, or because a library adds a linear part that
 the paper's model lacks. Therefore ours is also trained with the settings selected for each peer, if they are random
@@ -47,6 +49,7 @@ from benchmarks.harness.quality_sides import (
     MODELS,
     SPLITS,
     STOP,
+    Baseline,
     OneHot,
     Ours,
     PeerSide,
@@ -67,7 +70,8 @@ from ctrpipe.pipeline.compare.rows_and_seeds import difference
 from ctrpipe.pipeline.config import RunConfig, load_config
 
 OURS = ("ours", "ours_averaged")
-NAMES = (*OURS, "deepctr_torch", "recbole", "lightgbm", "scikit-learn")
+BASELINE = "baseline"
+NAMES = (*OURS, BASELINE, "deepctr_torch", "recbole", "lightgbm", "scikit-learn")
 MARGIN = 0.0005  # of AUC: how far ours may be below a peer's mean
 ROWS_ALONE = "* over rows alone: one training on a side"
 AVERAGED = 4  # evaluations over which `ours_averaged` averages its weights
@@ -196,8 +200,9 @@ def measure(
     for name in (*names, "trees"):
         for side in sides:
             if name in side.models:
-                result = trainings.best(side, name, count, finalists, seeds)
-                if ours is not None and side.name not in OURS and name in ours.models and result.trial:
+                tried = 1 if side.name == BASELINE else count
+                result = trainings.best(side, name, tried, finalists, seeds)
+                if ours is not None and side.name not in (*OURS, BASELINE) and name in ours.models and result.trial:
                     *_, drawn = trials(ours, name, result.trial + 1)
                     alike = trainings.with_seeds(ours, name, ours.alike(drawn, name, side), seeds, result.trial)
                     result = dataclasses.replace(result, ours_alike=alike)
@@ -214,6 +219,9 @@ def compared(results: Sequence[Result], labels: np.ndarray) -> list[dict[str, An
         runs = {key: [run[key] for run in result.runs] for key in ("auc", "log_loss", "seconds")}
         numbers: dict[str, Any] = {"side": result.side, "model": result.model, "settings": result.settings, **runs}
         beside = {} if result.side == "ours" else {name: _beside(results, name, result.model) for name in OURS}
+        if result.side not in OURS:
+            own = (each for each in results if (each.side, each.model) == (BASELINE, result.model))
+            beside[BASELINE] = next(own, None)
         for name, ours in beside.items():
             if ours is not None and name != result.side:
                 numbers.setdefault("ahead", {})[name] = _difference(labels, result, ours)
@@ -244,16 +252,16 @@ def _estimate(labels: np.ndarray, probabilities: np.ndarray) -> Any:
 
 def bars(values: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Returns the bars for ours: at most MARGIN below a peer's same model, and our best model not below their best."""
-    theirs = [value for value in values if value["side"] not in OURS]
+    theirs = [value for value in values if value["side"] not in (*OURS, BASELINE)]
     lines = []
-    for name in OURS:
+    for name in (*OURS, BASELINE):
         for value in theirs:
             ahead = value.get("ahead", {}).get(name)
             if ahead and ahead["model"] == value["model"]:
                 line = {"bar": f"{name}, {value['model']} against {value['side']}", "ahead": ahead["difference"]}
                 lines.append({**line, "met": line["ahead"] >= -MARGIN})
         best = max((statistics.fmean(value["auc"]) for value in values if value["side"] == name), default=None)
-        if best is not None and theirs:
+        if name in OURS and best is not None and theirs:
             difference = best - max(statistics.fmean(value["auc"]) for value in theirs)
             line = {"bar": f"{name}, our best against their best", "ahead": difference}
             lines.append({**line, "met": difference >= 0})
@@ -285,7 +293,7 @@ def page(report: dict[str, Any]) -> str:
 
 def _cells(values: Sequence[dict[str, Any]]) -> list[list[str]]:
     """Returns the header of the table, and a row for each side's model."""
-    compared_with = [name for name in OURS if any(name in value.get("ahead", {}) for value in values)]
+    compared_with = [name for name in (*OURS, BASELINE) if any(name in value.get("ahead", {}) for value in values)]
     head = ["model", "side", "seeds", "AUC", "deviation", "log loss"]
     head += [text for name in compared_with for text in (f"{name} ahead, AUC", "95%")]
     lines = [[*head, "ours ahead, same settings", "95%"]]
@@ -325,6 +333,8 @@ def _sides(
     for name in names:
         if name in OURS:
             sides.append(Ours(schedule, 1 if name == "ours" else AVERAGED))
+        elif name == BASELINE:
+            sides.append(Baseline())
         elif name == "lightgbm":
             sides.append(Trees(threads))
         elif name == "scikit-learn":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import pyarrow as pa
 
 from ctrpipe.bar import with_bar
-from ctrpipe.booleans import table_with_words, with_words
+from ctrpipe.logged_values import table_with_words, with_words
 from ctrpipe.common.charts import BarChart, chart_figure
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import FOLDER, Data, Frame, PathLike, files_of, is_frame, table_of, write_frame

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from ctrpipe.booleans import in_words, rows_of_log
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.extras import require
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.near import did_you_mean, nearest_name
 from ctrpipe.data import PathLike, index_of, is_frame, table_of
+from ctrpipe.logged_values import check_codes, in_words
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.models.base.saved import is_saved, load_model
 from ctrpipe.pipeline.run.trained_model import find_model
@@ -28,6 +28,7 @@ from ctrpipe.serving.assets import read_log_spec
 from ctrpipe.serving.client import RestClient
 from ctrpipe.serving.client.columns import Column, Inputs, to_arrays
 from ctrpipe.serving.layout import Asset, asset_path
+from ctrpipe.serving.truths import rows_of_log
 from ctrpipe.table import SHOWN_ROWS, Table
 from ctrpipe.transforms.log.bracketed import from_brackets
 from ctrpipe.transforms.log.kinds.vector import Vector
@@ -232,6 +233,11 @@ class Model:
                 )
             if texts.get(name):
                 values = _arrow(named[name], name)
+                if pa.types.is_boolean(values.type):
+                    raise InputError(
+                        f"column '{name}': booleans, and only the files of the model at {self.source} say how its log "
+                        "writes them; give texts, such as 'True' or '1', or load the model's folder"
+                    )
                 named[name] = as_binary(values, name, TABLE if is_table else ROWS)
         return named
 
@@ -293,8 +299,10 @@ class Model:
                 within = self._log_spec.inner_separators.get(name)
                 values = join_lists(values, separator, name, source, faults, is_sequence, name in whole, within)
             elif is_text:
-                if pa.types.is_boolean(values.type):
-                    values = in_words(name, values, self._rows_of_the_log.get(name, ()))
+                if not _are_texts(values):
+                    of_log = self._rows_of_the_log.get(name, ())
+                    check_codes(name, values, of_log)
+                    values = in_words(name, values, of_log)
                 values = as_binary(values, name, source, faults if name in whole else None)
                 if name in self._log_spec.bracketed_columns:
                     values = from_brackets(values, self._log_spec.separators[name], name, faults)

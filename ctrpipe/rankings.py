@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ctrpipe.bar import with_bar
-from ctrpipe.booleans import with_words
+from ctrpipe.logged_values import with_words
 from ctrpipe.common.charts import chart_figure
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import FOLDER, Data, PathLike, files_of

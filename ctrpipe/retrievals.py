@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow.parquet as pq
 
 from ctrpipe.bar import with_bar
-from ctrpipe.booleans import with_words
+from ctrpipe.logged_values import with_words
 from ctrpipe.common.charts import Chart, Line, chart_figure
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import Data, PathLike, files_of, new_folder

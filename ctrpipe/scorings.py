@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ctrpipe.bar import with_bar
-from ctrpipe.booleans import with_words
+from ctrpipe.logged_values import with_words
 from ctrpipe.common.charts import Histogram, Line, chart_figure
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.store_folders import work_folder

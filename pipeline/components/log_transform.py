@@ -24,7 +24,7 @@ from ctrpipe.transforms.features.learned import Former, numbers_that_stay, read_
 from ctrpipe.transforms.features.packed_files import packed_files
 from ctrpipe.transforms.features.transform import analyze, transform
 from ctrpipe.transforms.features.understood import all_unknown
-from ctrpipe.transforms.features.vocabularies import read_vocabularies
+from ctrpipe.transforms.features.vocabulary_files import read_vocabularies
 from ctrpipe.transforms.log.payload import payload_files
 from ctrpipe.transforms.log.spec import LogSpec
 

@@ -211,6 +211,8 @@ def _label_rule(name: str, values: Sequence[str]) -> tuple[str | dict[str, Any],
             seen = f"positive in {count / rows:.1%} of the first {rows:,} rows"
             if positive in ("1", "true"):
                 return name, seen
+            if positive == "2":
+                seen = f"2 is {seen}, and 1 negative: or is it the other way round?"
             spelt = [sorted(v for v in distinct if v.lower().removesuffix(".0") == w) for w in (positive, negative)]
             return {"column": name, "positive": spelt[0] or [positive], "negative": spelt[1]}, seen
     if words <= {str(number) for number in range(11)} and 3 <= len(words) and min(words) in ("0", "1"):

@@ -16,6 +16,7 @@ _UNKNOWN = re.compile(
     r"[\W_]*|(un|not[\W_]*)(known|available|defined|specified|given|set)|missing|nil|empty|blank|unk|na|n\.a\.?",
     re.IGNORECASE,
 )
+_ERROR = re.compile(r"#(DIV/0|REF|VALUE|NUM|NAME|NULL|N/A)[!?]?")  # of a spreadsheet's formula
 _MOST_WORDS = 3  # of a column
 _MOST_ROWS = 0.8  # of a column's values, above which they are no numbers
 _FEWEST_ROWS = 20  # with a number or time
@@ -85,21 +86,24 @@ def _words(values: Sequence[str]) -> list[str]:
     """Returns a column's values without a digit; none if there are too many of them."""
     counts = collections.Counter(values)
     present = {value: count for value, count in counts.items() if value and value not in USUAL_MISSING}
-    words = [value for value in present if not _DIGIT.search(value) and not INFINITE.fullmatch(value)]
+    words = [
+        value for value in present if _ERROR.fullmatch(value) or not (_DIGIT.search(value) or INFINITE.fullmatch(value))
+    ]
     rows = sum(present[word] for word in words)
     return words if len(words) <= _MOST_WORDS and rows <= _MOST_ROWS * sum(present.values()) else []
 
 
 def _are_sizes(words: Sequence[str], others: Sequence[str]) -> bool:
     """Returns whether several words are values beside a few different numbers, "" where a row has one of the words."""
-    named = [word for word in words if not _UNKNOWN.fullmatch(word)]
+    named = [word for word in words if not (_UNKNOWN.fullmatch(word) or _ERROR.fullmatch(word))]
     return len(named) > 1 and len(set(others) - {""}) <= _MOST_SIZES
 
 
 def _is_value(word: str, sample: LogSample, found: Mapping[str, Sequence[str]]) -> bool:
     """Returns whether a word may be a value of a column in which it is not found as one for a missing value."""
     others = (values for name, values in sample.columns.items() if word not in found.get(name, ()))
-    return not _UNKNOWN.fullmatch(word) and any(word in values for values in others)
+    is_sure = _UNKNOWN.fullmatch(word) or _ERROR.fullmatch(word)
+    return not is_sure and any(word in values for values in others)
 
 
 def _is_number_or_time(name: str, values: Sequence[str]) -> bool:

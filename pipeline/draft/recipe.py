@@ -4,11 +4,13 @@ import dataclasses
 import math
 from typing import Any
 
-import pyarrow.parquet
 import yaml
 
+from ctrpipe.common.errors import InputError
 from ctrpipe.common.stores import in_parallel, is_url
-from ctrpipe.transforms.log.files import open_stored, text_size, unreadable
+from ctrpipe.transforms.log.files import stored_head, text_size, unreadable
+from ctrpipe.transforms.log.formats.parquet import Parquet
+from ctrpipe.transforms.log.formats.registry import columnar_of
 from ctrpipe.transforms.log.sample import ROWS, LogSample
 
 MOST_OF_TREES = 1_000_000  # rows from which networks with embeddings are ahead of trees as a rule
@@ -65,7 +67,7 @@ def count_rows(files: list[str], sample: LogSample) -> int:
     """Returns the number of rows of a log; an estimate if an exact count would read all rows.
 
     Raises:
-        InputError: a file cannot be read.
+        InputError: a file cannot be read, or is not of the first one's format.
     """
     if sample.rows < ROWS and len(files) == 1:
         return sample.rows
@@ -74,8 +76,9 @@ def count_rows(files: list[str], sample: LogSample) -> int:
             counted = files[:_COUNTED_FILES]
             rows = 0
             for path in counted:
-                with open_stored(path) as source, pyarrow.parquet.ParquetFile(source) as file:
-                    rows += file.metadata.num_rows
+                if columnar_of(stored_head(path)) is not Parquet:
+                    raise InputError(f"{path}: not Parquet, as {files[0]} is; name files of one format")
+                rows += Parquet.row_count(path)
             return rows * len(files) // len(counted)
         row_bytes = sum(len(value) + 1 for values in sample.columns.values() for value in values) / max(sample.rows, 1)
         # A store is asked for each size, so a part of many files tells that of all.

@@ -16,7 +16,7 @@ _OF_WHAT = (
     "sample|row|instance|importance|example|case|obs|observation|event|training|train|propensity|ips|ipw|sampling"
 )
 _SURE_WEIGHT = re.compile(rf"({_OF_WHAT})_?(weights?|wt|wgt)|inverse_propensity|class_weight", re.IGNORECASE)
-_WEIGHT = re.compile(r"weights?|wt|wgt", re.IGNORECASE)
+_WEIGHT = re.compile(r"w|weights?|wt|wgt", re.IGNORECASE)
 _IMPRESSIONS = re.compile(
     r"(n|num|nr|no|total)?_?(of_)?(imps?|impressions?|shows?|exposures?|trials?|views?)(_?(count|cnt|num))?",
     re.IGNORECASE,

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.log.sample import LogSample, may_be_thousands
 from ctrpipe.transforms.log.words import NUMBER, USUAL_MISSING
-from ctrpipe.transforms.log.written import WRITTEN_NUMBER, Written, numbers_of
+from ctrpipe.transforms.log.written import MINUS, WRITTEN_NUMBER, Written, numbers_of
 
 _SHARE = 0.99  # of a column's values that are numbers of one form
 _SIGNS: tuple[tuple[Any, Any], ...] = (
@@ -35,11 +35,16 @@ class Form:
 
 @dataclasses.dataclass(frozen=True)
 class _Column:
-    """The common form of a column's numbers: prefix, suffix, and possible separators."""
+    """The common form of a column's numbers: prefix, suffix, and possible separators.
+
+    Attributes:
+        values: The numbers as they are written.
+    """
 
     prefix: str
     suffix: str
     figures: list[str]
+    values: list[str]
     signs: list[tuple[Any, Any]]
     decimal: str = ""  # the separator that the numbers show; "" if they show none, or an unclear one
 
@@ -70,7 +75,9 @@ def plain_numbers(sample: LogSample) -> tuple[LogSample, dict[str, Form]]:
             continue
         largest = max(column.figures, key=len)
         between = " " if len(column.suffix) > 1 else ""
-        forms[name] = dataclasses.replace(form, example=excerpt(f"{column.prefix}{largest}{between}{column.suffix}"))
+        example = next((value for value in column.values if MINUS in value), "")
+        example = example or f"{column.prefix}{largest}{between}{column.suffix}"
+        forms[name] = dataclasses.replace(form, example=excerpt(example))
         if form.settings:
             written = Written.model_validate(form.settings).decided(str(sample.data.get("decimal", ".")))
             columns[name] = _converted(columns[name], written)
@@ -88,8 +95,8 @@ def _column(name: str, values: Sequence[str], sample: LogSample) -> _Column | No
         if not any("." in value for value in present):
             return None
         if not may_be_thousands(present, "."):
-            return _Column("", "", present[:1], [(None, ".")], ".")
-    matches = [match for value in present if (match := WRITTEN_NUMBER.fullmatch(value.replace("\u2212", "-")))]
+            return _Column("", "", present[:1], present, [(None, ".")], ".")
+    matches = [match for value in present if (match := WRITTEN_NUMBER.fullmatch(value.replace(MINUS, "-")))]
     if len(matches) < _SHARE * len(present):
         return None
     ends = {((match["before"] or "").strip(), match["after"] or "") for match in matches}
@@ -105,7 +112,7 @@ def _column(name: str, values: Sequence[str], sample: LogSample) -> _Column | No
     figures = [match["figure"] for match in matches]
     if not fits:
         return None
-    column = _Column(prefix, suffix, figures, fits)
+    column = _Column(prefix, suffix, figures, present, fits)
     shows = not column.unclear and any(set(",.") & set(figure) for figure in figures)
     return dataclasses.replace(column, decimal=str(fits[0][1])) if shows else column
 
@@ -135,10 +142,11 @@ def _form(column: _Column, by_log: str, decimal: str, are_texts: bool) -> Form |
         thousands, point = (sign, other) if are_thousands else (None, sign)
     if column.decimal and thousands is None and not column.is_plain:  # larger numbers may follow the first rows
         thousands = "," if point == "." else "."
+    has_minus = column.is_plain and any(MINUS in value for value in column.values)
     settings = {"prefix": column.prefix, "suffix": column.suffix, "thousands": thousands or ""}
     settings = {key: value for key, value in settings.items() if value}
     shows_point = column.decimal or column.unclear or thousands in (",", ".")
-    if shows_point and point != decimal:
+    if (shows_point and point != decimal) or (has_minus and not settings):
         settings["decimal"] = point
     if not settings and not question:
         return None

@@ -19,7 +19,7 @@ from ctrpipe.transforms.features.source_rows import (
     rows_of_tokens,
 )
 from ctrpipe.transforms.features.transform import GRAPH
-from ctrpipe.transforms.features.vocabularies import read_vocabularies
+from ctrpipe.transforms.features.vocabulary_files import read_vocabularies
 from ctrpipe.transforms.log.spec import LogSpec
 
 

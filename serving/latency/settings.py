@@ -10,17 +10,14 @@ import pydantic
 import yaml
 
 from ctrpipe.common.errors import InputError, one_line
+from ctrpipe.transforms.log.section import Section
 
 KindName = Literal["rest_row", "rest_columnar", "rest_b64", "grpc_packed", "grpc_examples"]
 Count = Annotated[int, pydantic.Field(ge=1)]
 Seconds = Annotated[float, pydantic.Field(gt=0)]
 
 
-class _Section(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
-
-
-class OpenLoop(_Section):
+class OpenLoop(Section):
     """An open loop of Poisson arrivals.
 
     Attributes:
@@ -40,7 +37,7 @@ class OpenLoop(_Section):
     seconds: Seconds = 4.0
 
 
-class Settings(_Section):
+class Settings(Section):
     """The settings of a benchmark. Its cells are all combinations of kinds, rows and concurrency.
 
     Attributes:

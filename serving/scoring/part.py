@@ -150,7 +150,7 @@ def _write(
     ):
         for batches in _read_ahead(_blocks(reader.read_range(part.range))):
             check()
-            rows = pa.Table.from_batches([batch.rows for batch in batches])
+            rows = scorer.truths.of_rows(pa.Table.from_batches([batch.rows for batch in batches]))
             scores = scorer(rows, check)
             writer.write_table(_table(batches, scores, schema, scorer))
             rejects = [reject for batch in batches for reject in batch.rejects]

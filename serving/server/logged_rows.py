@@ -21,6 +21,7 @@ from ctrpipe.serving.server.errors import ServingError, bad_request
 from ctrpipe.serving.server.json_values import json_type, shown
 from ctrpipe.serving.server.served import ServedVersion
 from ctrpipe.serving.server.tensors import decode_base64, is_base64
+from ctrpipe.serving.truths import Truths
 from ctrpipe.transforms.log.bracketed import begins_a_list, elements_in_brackets
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.values import as_binary
@@ -53,7 +54,7 @@ class LoggedRows:
 
     def __init__(self, spare_bytes: int) -> None:
         self._spare_bytes = spare_bytes
-        self._specs: weakref.WeakKeyDictionary[Any, LogSpec | None] = weakref.WeakKeyDictionary()
+        self._logs: weakref.WeakKeyDictionary[Any, tuple[LogSpec, Truths] | None] = weakref.WeakKeyDictionary()
 
     def inputs(
         self, version: ServedVersion, request: Mapping[str, Any], signature: str, size: int, reading: Reading
@@ -74,8 +75,8 @@ class LoggedRows:
             ServingError: a value cannot be in the log (the message names its row and column), or the rows omit so many
                 columns that filling them would exceed the body's memory limit.
         """
-        name, rows, spec = signature or RAW, request.get("instances"), self._spec(version)
-        if spec is None or name not in OF_RAW_COLUMNS or name not in version.input_types:
+        name, rows, log = signature or RAW, request.get("instances"), self._log(version)
+        if log is None or name not in OF_RAW_COLUMNS or name not in version.input_types:
             return None
         if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
             return None
@@ -86,19 +87,22 @@ class LoggedRows:
                 f"The {len(rows)} rows would take {cost} bytes of memory, above {most}: "
                 f"--max_json_memory_bytes={self._spare_bytes} and {TIMES_SIZE} times their size; send fewer at a time"
             )
-        reader = _Reader(rows, spec, reading)
+        reader = _Reader(rows, *log, reading)
         return name, {
             column: reader.texts(column) if dtype == tf.string else reader.numbers(column)
             for column, dtype in dtypes.items()
         }
 
-    def _spec(self, version: ServedVersion) -> LogSpec | None:
-        if version.servable not in self._specs:
+    def _log(self, version: ServedVersion) -> tuple[LogSpec, Truths] | None:
+        """Returns the description of a version's log and its booleans; None for another exporter's version."""
+        if version.servable not in self._logs:
+            path = version.servable.path
             try:
-                self._specs[version.servable] = read_log_spec(version.servable.path)
+                spec = read_log_spec(path)
+                self._logs[version.servable] = (spec, Truths(path, spec))
             except InputError:
-                self._specs[version.servable] = None
-        return self._specs[version.servable]
+                self._logs[version.servable] = None
+        return self._logs[version.servable]
 
 
 class _Reader:
@@ -107,11 +111,12 @@ class _Reader:
     Args:
         rows: The rows.
         spec: The description of the model's log.
+        truths: Its booleans.
         reading: The request's deadline.
     """
 
-    def __init__(self, rows: list[Row], spec: LogSpec, reading: Reading) -> None:
-        self._rows, self._spec, self._reading = rows, spec, reading
+    def __init__(self, rows: list[Row], spec: LogSpec, truths: Truths, reading: Reading) -> None:
+        self._rows, self._spec, self._truths, self._reading = rows, spec, truths, reading
         self._bracketed = spec.bracketed_columns
         self._count = 0
 
@@ -120,7 +125,7 @@ class _Reader:
         known = (self._spec.separators.get(name), self._spec.inner_separators.get(name))
         separators = [separator for separator in known if separator]
         texts = [self._text(row.get(name), separators, _Place(number, name)) for number, row in self._numbered()]
-        return np.array(texts, object)
+        return np.array(self._truths.of_texts(name, texts), object)
 
     def numbers(self, name: str) -> np.ndarray:
         """Returns a numeric column, float32 `[N]`, or vectors, `[N, length]`; NaN for a missing value."""
@@ -191,7 +196,7 @@ def _text(value: Any, place: _Place) -> bytes:
         return value.encode("utf-8", "surrogateescape")
     if is_base64(value):
         return decode_base64(value["b64"])
-    if isinstance(value, int):  # a truth value is 0 or 1
+    if isinstance(value, int):  # a truth value is 0 or 1, or what `Truths` makes of it
         return str(int(value)).encode()
     if not isinstance(value, float):
         raise place.wrong(value, "a text, a number, a truth value or null")

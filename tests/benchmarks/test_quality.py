@@ -18,6 +18,7 @@ from benchmarks.harness.quality_sides import (
     L2,
     MODELS,
     STOP,
+    Baseline,
     OneHot,
     Ours,
     PeerSide,
@@ -29,7 +30,7 @@ from benchmarks.harness.quality_sides import (
     trials,
 )
 from benchmarks.peers.client import ENVIRONMENTS, Peer
-from benchmarks.quality import MARGIN, OURS, Result, Trainings, bars, compared, measure, page, table
+from benchmarks.quality import BASELINE, MARGIN, OURS, Result, Trainings, bars, compared, measure, page, table
 from ctrpipe.common.errors import InputError
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.registry import check_hyperparameters
@@ -278,6 +279,34 @@ def test_ours_is_compared_with_the_same_model_and_the_best_of_ours_with_trees() 
     ]
     assert shown[0] == "1,000 training rows, 50 to choose by, 500 to test; 8 trials a model."
     assert shown[-1].startswith("- Missed, 1 of 4: ours, our best against their best (-")
+
+
+class FixedBaseline(Fixed):
+    """The default baseline, as Fixed trains it."""
+
+    def __init__(self) -> None:
+        super().__init__(Baseline.name, is_random=False)
+
+
+def test_the_baseline_of_a_run_is_trained_once_without_a_search_and_stands_beside_the_peers_lr(
+    tmp_path: pathlib.Path,
+) -> None:
+    rows, baseline, peer = parity_rows(tmp_path, 400), FixedBaseline(), Worse("recbole")
+    trainings = Trainings(rows, tmp_path / "kept")
+    sides: Any = [FixedOurs("ours"), baseline, peer]
+    results = list(measure(sides, ["lr"], trainings, 6, 3, 3))
+    assert [result.side for result in results] == ["ours", BASELINE, "recbole"]
+    assert baseline.trained == 1 and results[1].settings == {"noise": 2.0} and results[1].ours_alike is None
+    labels = rows.split("test")[1]
+    trees = scored("lightgbm", "trees", labels, 0.4, 1)
+    ours, ours_default, theirs, of_trees = values = compared([*results, trees], labels)
+    assert "ahead" not in ours and list(ours_default["ahead"]) == ["ours"]
+    expected = statistics.fmean(ours_default["auc"]) - statistics.fmean(theirs["auc"])
+    assert theirs["ahead"][BASELINE]["difference"] == pytest.approx(expected)
+    assert list(of_trees["ahead"]) == ["ours"]  # no model but lr is compared with it
+    lines = [line["bar"] for line in bars(values)]
+    assert lines == ["ours, lr against recbole", "ours, our best against their best", "baseline, lr against recbole"]
+    assert "baseline ahead, AUC" in [str(column.header) for column in table(values, "").columns]
 
 
 def test_ours_averaged_differs_from_ours_in_the_average_alone() -> None:

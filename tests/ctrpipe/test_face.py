@@ -153,6 +153,10 @@ def test_rows_of_every_kind_a_server_and_a_scoring_have_the_same_answer(run, tmp
                 ctrpipe.InputError, match="column 'seen': lists, and the model at http.* join each list"
             ):
                 model.predict(frame(9))
+            with pytest.raises(
+                ctrpipe.InputError, match="column 'film': booleans, and only the files of the model at h"
+            ):
+                model.predict({**COLUMNS, "film": [True, False, None]})
         shows_itself(server, server.url, server.grpc)
     np.testing.assert_allclose(with_lists, whole[:900], rtol=1e-6)
     server.close()  # it has ended with its block

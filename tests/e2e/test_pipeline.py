@@ -58,7 +58,7 @@ def test_the_result_has_the_promised_layout(done, version):
 def test_the_transform_has_learned_from_the_training_rows_alone(done, version):
     from ctrpipe.serving.assets import read_log_spec
     from ctrpipe.serving.layout import Asset, asset_path
-    from ctrpipe.transforms.features.vocabularies import read_vocabularies
+    from ctrpipe.transforms.features.vocabulary_files import read_vocabularies
 
     lines = [line.split("\t") for line in (done / "log.tsv").read_text().splitlines()]
     trained = lines[: ROWS * 7 // 10]

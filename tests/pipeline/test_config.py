@@ -391,3 +391,31 @@ def test_a_log_in_place_of_a_configuration_is_told_what_drafts_one(tmp_path):
 def test_a_gate_that_is_null_is_none(tmp_path, gates, expected):
     config = load_config(write(tmp_path, gates=gates))
     assert config.gates.max_drop == expected and not config.gates.numbers and not config.gates.training_noise
+
+
+@pytest.mark.parametrize(
+    ("setting", "key"),
+    [
+        ("gates.auc={min: true}", "gates.auc: min"),
+        ("gates.max_drop={auc: yes}", "gates: max_drop"),
+        ("training.epochs=true", "training: epochs"),
+        ("training.learning_rate=on", "training: learning_rate"),
+        ("seed=false", "seed"),
+        ("data.split.validation=true", "data.split: validation"),
+        ("data.max_bad_row_rate=false", "data: max_bad_row_rate"),
+        (
+            "features=[{kind: numeric, columns: [n], transform: quantile_bucketize, buckets: true}]",
+            r"features\.0.*: buckets",
+        ),
+        ("statistics.max_rows=true", "statistics: max_rows"),
+    ],
+)
+def test_true_is_no_number(tmp_path, setting, key):
+    with pytest.raises(InputError, match=rf"{key}: expected a number, and no true or false"):
+        load_config(write(tmp_path), (setting,))
+
+
+def test_true_is_a_value_where_it_may_be_one(tmp_path):
+    settings = ("data.labels={ctr: {column: label, positive: [true]}}", "model={name: dcn_v2, use_linear: true}")
+    config = load_config(write(tmp_path), settings)
+    assert config.data.labels["ctr"].positive == [True] and config.model.hyperparameters == {"use_linear": True}

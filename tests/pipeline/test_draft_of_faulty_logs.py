@@ -200,6 +200,91 @@ def test_numbers_with_a_unit_or_thousands_are_numbers_of_that_form(tmp_path, for
     assert read == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("form", ["\u2212{}", "\u2212{}.5"])
+def test_numbers_with_the_minus_of_typesetting_are_numbers(tmp_path, form):
+    plain = "{}.5" if "." in form else "{}"
+    texts = [(form if number % 4 == 0 else plain).format(1 + number % 37) for number in range(ROWS)]
+    path = log(tmp_path, price=texts)
+    config, unsure = drafted(path)
+    assert (kinds(config)["price"], written_form(config), unsure) == ("numeric", {"decimal": "."}, [])
+    read = [
+        row["price"]
+        for batch in LogReader(RunConfig.model_validate(config).log_spec).read(path)
+        for row in batch.rows.to_pylist()
+    ]
+    assert read == [float(text.replace("\u2212", "-")) for text in texts]
+
+
+@pytest.mark.parametrize(("name", "every"), [("id", 1), ("item_id", 20), ("ref", 1), ("n", 20)])
+def test_codes_that_may_be_numbers_with_an_exponent_are_asked_about(tmp_path, name, every):
+    texts = [f"{10 + row % 7}{'e' if row % every == 0 else '4'}3" for row in range(ROWS)]
+    config, unsure = drafted(log(tmp_path, header=f"click,site,{name}", price=texts))
+    if name == "n":
+        assert kinds(config)[name] == "numeric"
+        return
+    assert kinds(config)[name] == "categorical"
+    assert unsure[0].startswith(f"{name}: ") and "e3 is read as a code: or is it a number (kind: numeric)?" in unsure[0]
+
+
+def test_a_label_of_1_and_2_is_asked_about(tmp_path):
+    config, unsure = drafted(log(tmp_path, click=[str(1 + click) for click in CLICKS]))
+    assert config["data"]["labels"] == {"ctr": {"column": "click", "positive": ["2"], "negative": ["1"]}}
+    assert unsure[0].startswith("click: 2 is positive in ") and unsure[0].endswith("is it the other way round?")
+
+
+@pytest.mark.parametrize(
+    ("values", "asked"),
+    [
+        (["-999" if n % 5 == 0 else f"{n % 37}.5" for n in range(ROWS)], "-999, in 20% of the rows, lies far from all"),
+        (["9999" if n % 50 == 0 else f"{n % 37}.5" for n in range(ROWS)], "9999, in 2% of the rows, lies far from all"),
+        (["0" if n % 50 == 0 else f"{100 + n % 37}.5" for n in range(ROWS)], "0, in 2% of the rows, lies far from all"),
+        (["9999" if n == 7 else f"{n % 37}.5" for n in range(ROWS)], ""),
+        (["-1" if n % 5 == 0 else f"{n % 37}.5" for n in range(ROWS)], ""),
+        ([f"1.{n % 12}" for n in range(ROWS)], "1.1 and 1.10 are one number: or are they versions or codes"),
+        ([f"{n % 37}.{n % 3}0" for n in range(ROWS)], ""),
+    ],
+)
+def test_a_number_that_may_stand_for_none_and_versions_are_asked_about(tmp_path, values, asked):
+    config, unsure = drafted(log(tmp_path, price=values))
+    assert kinds(config)["price"] == "numeric"
+    assert len(unsure) == bool(asked) and all(asked in text for text in unsure)
+
+
+@pytest.mark.parametrize("error", ["#DIV/0!", "#NUM!", "#REF!"])
+def test_errors_of_a_spreadsheet_are_missing_numbers(tmp_path, error):
+    config, unsure = drafted(log(tmp_path, price=[error if n % 2 else value for n, value in enumerate(NUMBERS)]))
+    assert kinds(config)["price"] == "numeric" and error in config["data"]["missing_values"]
+    assert f"'{error}' is taken for a missing value" in unsure[0]
+
+
+def test_negative_numbers_with_the_sign_behind_them_are_asked_about(tmp_path):
+    config, unsure = drafted(log(tmp_path, price=[f"{n % 37}-" if n % 3 == 0 else f"{n % 41}" for n in range(ROWS)]))
+    assert kinds(config)["price"] == "categorical"
+    assert "numbers, as 0-, of several forms are read as categories: write them alike" in unsure[0]
+
+
+@pytest.mark.parametrize("zero", [0x660, 0xFF10])
+def test_numbers_in_digits_of_another_script_are_asked_about(tmp_path, zero):
+    digits = [str(n % 37).translate({ord("0") + digit: zero + digit for digit in range(10)}) for n in range(ROWS)]
+    config, unsure = drafted(log(tmp_path, price=digits))
+    assert kinds(config)["price"] == "categorical"
+    assert f"digits of another script, as {digits[0]}, are read as categories: write them in 0 to 9" in unsure[0]
+
+
+def test_a_column_w_may_be_the_weight_of_the_row(tmp_path):
+    _, unsure = drafted(log(tmp_path, header="click,site,w"))
+    assert unsure[0].startswith("w: ") and "or the weight of the row (data.weight)?" in unsure[0]
+
+
+def test_a_text_file_beside_parquet_is_refused_by_name(tmp_path):
+    text = log(tmp_path)
+    pyarrow.parquet.write_table(
+        pa.table({"click": [0, 1] * 20, "site": ["a", "b", "c", "d"] * 10}), tmp_path / "log.parquet"
+    )
+    with pytest.raises(InputError, match=r"log.csv: not Parquet, as .*log.parquet is; name files of one format"):
+        draft([str(tmp_path / "log.parquet"), text])
+
+
 @pytest.mark.parametrize("forms", [("{} kg", "{} g"), ("${}", "{}"), ("{}k", "{}"), ("${}", "€{}")])
 def test_numbers_of_several_forms_are_said(tmp_path, forms):
     texts = [f'"{forms[number % 2].format(number % 9)}"' for number in range(ROWS)]

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import types
 from collections.abc import Iterator
 
@@ -11,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from ctrpipe.pipeline.config import RunConfig
+from ctrpipe.serving.assets import GoldenRows
 from ctrpipe.serving.layout import Asset, asset_path
 from ctrpipe.serving.server import ServerOptions, running_server
 from ctrpipe.serving.server.errors import ServingError
@@ -158,6 +160,21 @@ def test_rows_that_leave_everything_out_may_not_take_more_memory_than_a_body_may
     assert LoggedRows(15_600).inputs(version, rows, "", 100, Left())[0] == "serving_raw"
     with pytest.raises(ServingError, match="The 100 rows would take 16000 bytes of memory, above 15999: "):
         LoggedRows(15_599).inputs(version, rows, "", 100, Left())
+
+
+@pytest.mark.parametrize("known", [["True", "False"], ["True", "often"], ["True", "true"], ["a"]])
+def test_a_boolean_is_the_word_of_the_models_log(folder, tmp_path, known):
+    version = shutil.copytree(folder / "1", tmp_path / "1")
+    rows = {"c": np.array([b"True", b""], object)}
+    GoldenRows(rows, {}, np.zeros((2, 1), np.float32), None, 1e-6).save(asset_path(version, Asset.GOLDEN))
+    for column, values in {"c": known, "tags": ["a"]}.items():
+        (version / "assets" / f"vocabulary_{column}").write_text("\n".join(values) + "\n")
+    request = {"instances": [{"c": value} for value in (True, False, "true", None, "other")]}
+    _, inputs = LoggedRows(1 << 20).inputs(version_of(tmp_path), request, "", 100, Left())
+    changed = [b"True", b"False", b"True", b"", b"other"]
+    assert inputs["c"].tolist() == (
+        changed if known[-1] in ("False", "often") else [b"1", b"0", b"true", b"", b"other"]
+    )
 
 
 def test_the_deadline_is_looked_at_within_a_long_list_too(folder):

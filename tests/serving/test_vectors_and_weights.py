@@ -34,7 +34,7 @@ from ctrpipe.serving.server.request_rows import write_rows
 from ctrpipe.serving.server.row_cost import _example, measure
 from ctrpipe.transforms.features.preprocessing import feature_map
 from ctrpipe.transforms.features.transform import analyze
-from ctrpipe.transforms.features.vocabularies import read_vocabularies
+from ctrpipe.transforms.features.vocabulary_files import read_vocabularies
 from ctrpipe.transforms.log.ingest import to_examples
 from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema
 from ctrpipe.transforms.log.raw_arrays import raw_arrays

@@ -3,6 +3,8 @@
 import datetime
 import decimal
 import itertools
+import json
+import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -50,8 +52,10 @@ def one(value, kind):
         ("c", [one(CENT, pa.decimal128(5, 2)), one(CENT, pa.decimal128(6, 3)), one("1.5", pa.string())]),
         ("c", [one(1.5, pa.float64()), one(CENT, pa.decimal256(50, 4))]),
         ("c", [one(DAY.time(), kind) for kind in (pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns"))]),
+        ("c", [one(DAY, pa.timestamp(unit)) for unit in ("s", "ms", "us", "ns")]),
+        ("c", [one(DAY, pa.timestamp("ms", "UTC")), one(DAY, pa.timestamp("ns", "UTC"))]),
         ("c", [one(None, pa.null()), one("a", pa.string()), one("a", pa.string()).dictionary_encode()]),
-        ("c", [one(True, pa.bool_()), one(1, pa.int64())]),
+        ("c", [one(True, pa.bool_()), one(1, pa.int64()), one("1", pa.string())]),
         ("tags", [one([7], pa.list_(pa.int64())), one(["7"], pa.list_(pa.string())), one("7", pa.string())]),
         ("n", [one(7, pa.int64()), one("7", pa.string()), one(decimal.Decimal("7.0"), pa.decimal128(3, 1))]),
         ("t", [one(DAY, pa.timestamp("us")), one(DAY, pa.timestamp("ns")), one(str(DAY), pa.string())]),
@@ -70,11 +74,10 @@ def test_types_with_the_same_texts_are_read_as_the_same_values(column, ways, tmp
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        (one(DAY, pa.timestamp("us")), one(DAY, pa.timestamp("ns"))),
+        (one(DAY, pa.timestamp("us")), one(DAY, pa.timestamp("us", "UTC"))),
         (one(DAY, pa.timestamp("us")), one(DAY.date(), pa.date32())),
         (one(DAY, pa.timestamp("us")), one(str(DAY), pa.string())),
         (one(DAY, pa.timestamp("us")), one(1777636800, pa.int64())),
-        (one(True, pa.bool_()), one("true", pa.string())),
         (one(DAY.time(), pa.time32("ms")), one("12:00", pa.string())),
     ],
 )
@@ -95,7 +98,7 @@ def test_types_with_other_texts_are_refused_by_file_column_and_types(first, seco
 def test_each_pair_of_types_is_compared(tmp_path):
     ways = [one(1, pa.int64()), one(True, pa.bool_()), one("true", pa.string())]
     for order in itertools.permutations(ways):
-        with pytest.raises(InputError, match=r"column c is of type (bool|string), and of type (bool|string) in"):
+        with pytest.raises(InputError, match=r"is of type string, and of type bool in .*'true' is another category"):
             plan(files(tmp_path, *order), SPEC)
 
 
@@ -118,3 +121,48 @@ def test_a_number_that_is_written_otherwise_is_refused(column, text, tmp_path):
             plan(files(tmp_path, *ways, column=column), SPEC)
         assert f"'{text}'" in str(raised.value)
     assert plan(files(tmp_path, one(text, pa.string()), one("5", pa.string())), SPEC)  # texts alone are as they are
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "same", "other", "told"),
+    [
+        (pa.bool_(), True, "1", "True", "'True' is another category than the same boolean there"),
+        (pa.int64(), 2139, "2139", "02139", "'02139' is another category than the same number there"),
+        (pa.float64(), 12000.0, "12000", "1.2e+04", r"'1.2e\+04' is another category than the same number there"),
+        (pa.decimal128(5, 2), CENT, "1.5", "1.50", "'1.50' is another category than the same number there"),
+        (pa.string(), "True", "True", None, ""),
+    ],
+)
+@pytest.mark.parametrize("name", ["csv", "jsonl"])
+@pytest.mark.parametrize("column", ["c", "tags"])
+def test_a_text_file_beside_a_typed_one_is_compared(column, name, kind, value, same, other, told, tmp_path):
+    values = one([value], pa.list_(kind)) if column == "tags" else one(value, kind)
+    typed, text = *files(tmp_path, values, column=column), str(tmp_path / f"log.{name}")
+    spec = SPEC.model_validate(
+        SPEC.model_dump() | {"data": {"format": name, "header": name == "csv", "labels": {"ctr": "y"}}}
+    )
+
+    def write(written):
+        row = {"y": "0", "c": "a", "tags": "a", "n": "1", "t": "2026-05-01"} | {column: written}
+        if column == "tags":
+            row[column] = f"a|{written}" if name == "csv" else ["a", written]
+        lines = [json.dumps(row)] if name == "jsonl" else [",".join(row), ",".join(row.values())]
+        (tmp_path / f"log.{name}").write_text("\n".join(lines) + "\n")
+
+    write(same)
+    assert len(plan([typed, text], spec)) == 2
+    if other:
+        write(other)
+        where = f"column {column} is text, and of type .* in {re.escape(typed)}: "
+        for order in ([typed, text], [text, typed]):
+            with pytest.raises(InputError, match=where + told):
+                plan(order, spec)
+        assert plan([text], spec)
+
+
+def test_a_timestamp_beside_a_text_file_is_refused(tmp_path):
+    [typed] = files(tmp_path, one(DAY, pa.timestamp("us")))
+    (tmp_path / "log.csv").write_text("y,c,tags,n,t\n0,2026-05-01T12:00,a,1,2026-05-01\n")
+    data = {"format": "csv", "header": True, "labels": {"ctr": "y"}}
+    with pytest.raises(InputError, match=r"log.csv: column c is text, and of type timestamp\[us\] in .*: equal values"):
+        plan([typed, str(tmp_path / "log.csv")], SPEC.model_validate(SPEC.model_dump() | {"data": data}))

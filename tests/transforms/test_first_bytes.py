@@ -266,6 +266,17 @@ def test_a_file_of_another_kind_is_refused_by_name(tmp_path, kind):
         read(write(tmp_path, gzip.compress(KINDS[kind]), "log.csv.gz"), HEADER)
 
 
+@pytest.mark.parametrize(("line", "log"), [(1, HEADER), (3, HEADER), (3, spec(format="jsonl"))])
+def test_a_text_with_nul_bytes_is_refused_with_the_line_of_the_first(tmp_path, line, log):
+    lines = [b"y,n,c"] + [b"0,1,ab"] * 40
+    lines[line - 1 :] = [text.replace(b"a", b"\0\0").replace(b"c", b"\0c\0") for text in lines[line - 1 :]]
+    path = write(tmp_path, b"\n".join(lines) + b"\n", "log.csv")
+    for reading in (lambda: read(path, log), lambda: read_sample(path)):
+        with pytest.raises(InputError, match=rf"log.csv: line {line}: a NUL byte, and more follow.*; correct") as error:
+            reading()
+        assert str(error.value).isprintable()
+
+
 def test_a_database_is_refused_by_name(tmp_path):
     with pytest.raises(InputError, match="an SQLite database, which is not supported; export its table"):
         read(write(tmp_path, database(tmp_path)), HEADER)

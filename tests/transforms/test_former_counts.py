@@ -10,7 +10,7 @@ from ctrpipe.transforms.features.analyzers import LogCounter
 from ctrpipe.transforms.features.former_counts import COUNTS, SCHEMA, counted_over, read_counts, write_counts
 from ctrpipe.transforms.features.learned import Former
 from ctrpipe.transforms.features.transform import GRAPH, analyze
-from ctrpipe.transforms.features.vocabularies import read_vocabularies
+from ctrpipe.transforms.features.vocabulary_files import read_vocabularies
 from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema
 from ctrpipe.transforms.log.spec import LogSpec
 

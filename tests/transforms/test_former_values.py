@@ -6,7 +6,7 @@ import pytest
 from ctrpipe.transforms.features.analyzers import LogCounter
 from ctrpipe.transforms.features.learned import Former
 from ctrpipe.transforms.features.transform import AGES, GRAPH, write_graph
-from ctrpipe.transforms.features.vocabularies import read_vocabularies
+from ctrpipe.transforms.features.vocabulary_files import read_vocabularies
 from ctrpipe.transforms.log.spec import LogSpec
 
 

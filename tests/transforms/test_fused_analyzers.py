@@ -19,7 +19,7 @@ from ctrpipe.transforms.features.analyzers import LogCounter
 from ctrpipe.transforms.features.kinds.kind import MISSING, UNKNOWN
 from ctrpipe.transforms.features.learned import Learned
 from ctrpipe.transforms.features.preprocessing import feature_map, preprocessing_fn
-from ctrpipe.transforms.features.vocabularies import read_vocabularies, vocabulary_name
+from ctrpipe.transforms.features.vocabulary_files import read_vocabularies, vocabulary_name
 from ctrpipe.transforms.log.spec import LogSpec
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.run.artifacts import Artifacts
 from ctrpipe.pipeline.run.run import transform
 from ctrpipe.transforms.features.packed_files import PackedReader
-from ctrpipe.transforms.features.vocabularies import vocabulary_name
+from ctrpipe.transforms.features.vocabulary_files import vocabulary_name
 
 ROWS, TRAIN, VALIDATION = 1000, 600, 200
 COLUMNS = ["label", "row", "plain", "cut", "rare", "odd name/é", "tags", "words", "bucket", "n", "constant"]

@@ -26,7 +26,7 @@ from ctrpipe.transforms.features.kinds.time import time_ids
 from ctrpipe.transforms.features.pack_rows import PackedValues, pack_rows
 from ctrpipe.transforms.features.preprocessing import feature_map
 from ctrpipe.transforms.features.transform import analyze, load_graph
-from ctrpipe.transforms.features.vocabularies import vocabulary_name
+from ctrpipe.transforms.features.vocabulary_files import vocabulary_name
 from ctrpipe.transforms.log.kinds.time import Time
 from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload_schema, read_payload
 from ctrpipe.transforms.log.spec import LogSpec

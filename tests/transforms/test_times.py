@@ -67,6 +67,14 @@ def test_a_declared_format_gives_the_parts_that_python_gives(time_format):
     assert not faults(texts, time_format)
 
 
+@pytest.mark.parametrize("text", ["2026-11-01 23:30:05", "2026-11-01 23:30:05.5", "2026-11-01 23:30:05.123456789"])
+def test_a_whole_second_may_lack_its_fraction_as_python_and_parquet_write_it(text):
+    moment = datetime.datetime(2026, 11, 1, 23, 30)
+    assert parts([text], "%Y-%m-%d %H:%M:%S.%f") == expected([moment])
+    assert not faults([text], "%Y-%m-%d %H:%M:%S.%f")
+    assert faults([f"{text}."], "%Y-%m-%d %H:%M:%S.%f")
+
+
 @pytest.mark.parametrize(
     ("text", "moment"),
     [

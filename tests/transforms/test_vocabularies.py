@@ -13,6 +13,7 @@ from ctrpipe.transforms.features import vocabularies
 from ctrpipe.transforms.features.analyzers import LogCounter
 from ctrpipe.transforms.features.preprocessing import feature_map
 from ctrpipe.transforms.features.transform import load_graph, write_graph
+from ctrpipe.transforms.features.vocabulary_files import read_vocabularies
 from ctrpipe.transforms.log.spec import LogSpec
 
 SPEC = LogSpec.model_validate(
@@ -90,11 +91,11 @@ def test_a_large_vocabulary_has_a_table_of_its_own(graphs):
 @pytest.mark.parametrize("file", ["vocabulary_a", "vocabularies"])
 def test_a_lost_file_is_an_error_and_no_other_columns_values(tmp_path, graphs, file):
     shutil.copytree(graphs["small"] / "transform_fn" / "assets", tmp_path / "assets")
-    found = vocabularies.read_vocabularies(tmp_path / "assets", SPEC)
+    found = read_vocabularies(tmp_path / "assets", SPEC)
     assert (len(found["a"]), len(found["c"])) == (4, 2)
     (tmp_path / "assets" / file).unlink()
     with pytest.raises(FileNotFoundError):
-        vocabularies.read_vocabularies(tmp_path / "assets", SPEC)
+        read_vocabularies(tmp_path / "assets", SPEC)
 
 
 @pytest.mark.parametrize("name", ["shared", "small"])
@@ -129,7 +130,7 @@ def test_a_log_of_few_columns_has_a_file_for_each(tmp_path, count, files):
     values = {f"c{n}": [b"x", b"%d" % n] for n in range(count)}
     vocabularies.write_vocabularies(spec, values, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == files
-    found = vocabularies.read_vocabularies(tmp_path, spec)
+    found = read_vocabularies(tmp_path, spec)
     assert {column: known.to_pylist() for column, known in found.items()} == values
 
 
@@ -168,7 +169,7 @@ def test_every_value_is_found_as_it_is(tmp_path, monkeypatch, most):
     write_graph(ODD, counter.summary(), tmp_path)
     assets = tmp_path / "transform_fn" / "assets"
     order = sorted(counts, key=lambda value: (counts[value], value), reverse=True)
-    found = vocabularies.read_vocabularies(assets, ODD)
+    found = read_vocabularies(assets, ODD)
     assert found["odd"].to_pylist() == order == found["list"].to_pylist()
     assert (assets / "vocabularies").exists() == (most == 0) and (assets / "vocabulary_odd").exists() is False
     asked = {name: np.array(order, object) for name in ("odd", "list", "seen")}
@@ -192,5 +193,5 @@ def test_a_column_without_line_breaks_is_not_escaped(tmp_path):
     vocabularies.write_vocabularies(spec, values, tmp_path)
     assert (tmp_path / "vocabulary_a").read_bytes() == b"back\\slash\nx\n"
     assert (tmp_path / "escaped_vocabulary_b").read_bytes() == b"back\\\\slash\nline\\nbreak\n"
-    found = vocabularies.read_vocabularies(tmp_path, spec)
+    found = read_vocabularies(tmp_path, spec)
     assert {column: known.to_pylist() for column, known in found.items()} == values

@@ -17,6 +17,7 @@ from ctrpipe.transforms.log.payload import PayloadWriter, payload_files, payload
 from ctrpipe.transforms.log.raw_arrays import number_array
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.spec import LogSpec
+from ctrpipe.transforms.log.values import explained
 
 
 def spec(data: str, features: str = "[{kind: numeric, columns: [n]}, {kind: categorical, columns: [c]}]") -> LogSpec:
@@ -29,6 +30,19 @@ def read(tmp_path, log, text, name="log.csv"):
     batches = list(LogReader(log).read(str(path)))
     rows = [tuple(row.values()) for batch in batches for row in batch.rows.to_pylist()]
     return rows, [(reject.line, reject.reason) for batch in batches for reject in batch.rejects]
+
+
+def test_a_number_with_the_minus_of_typesetting_is_refused_with_what_to_write(tmp_path):
+    data = "format: csv, header: true, labels: {ctr: y}"
+    text = "y,n,c\n1,-2.5,a\n0,\u22122.5,a\n"
+    [(line, reason)] = read(tmp_path, spec("{" + data + "}"), text)[1]
+    assert line == 3
+    assert explained(reason).endswith(
+        "the form of the column's numbers in written: its prefix, suffix, thousands and decimal"
+    )
+    features = "[{kind: numeric, columns: [n], written: {decimal: .}}, {kind: categorical, columns: [c]}]"
+    rows, rejects = read(tmp_path, spec("{" + data + "}", features), text)
+    assert [row[0] for row in rows] == [-2.5, -2.5] and not rejects
 
 
 def labels(tmp_path, label, values, data="format: csv, header: true"):
@@ -240,3 +254,12 @@ def test_names_that_cannot_be_told_apart_or_shown_are_refused(columns, message):
     features = [{"kind": "time", "columns": ["t"]}, {"kind": "categorical", "columns": columns}]
     with pytest.raises(ValueError, match=message):
         LogSpec.model_validate({"data": {"header": True, "labels": {"ctr": "y"}}, "features": features})
+
+
+@pytest.mark.parametrize("word", ["nan", "NaN", "NULL", "n/a"])
+def test_a_rate_of_no_impressions_is_malformed_and_said(tmp_path, word):
+    found, [(line, reason)] = labels(tmp_path, "y", ["0.5", word, "1"])
+    assert (found, line) == ([0.5, 1], 3)
+    assert explained(reason).endswith(
+        f"found '{word}': leave the row out of the log, as where no impression gives a rate"
+    )

@@ -155,6 +155,10 @@ def test_a_boolean_beside_the_text_of_one_is_refused(text, tmp_path):
     for rows in ([{"zip": True}, {"zip": text}], [{"zip": text}, {"zip": "a"}, {"zip": False}]):
         with pytest.raises(InputError, match=told):
             mixture_of(tmp_path, *rows).mixture().check()
+    told = f"column zips is true or false, and the text '.*{text}.*' in line 2: equal values"
+    for rows in ([{"zips": ["a", True]}, {"zips": ["a", text]}], [{"zips": [False]}, {"zips": f"a|{text}|b"}]):
+        with pytest.raises(InputError, match=told):
+            mixture_of(tmp_path, *rows).mixture().check()
 
 
 @pytest.mark.parametrize("kept", ["uzer", "nothere"])

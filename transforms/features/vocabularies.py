@@ -6,44 +6,32 @@ with keys that consist of the column's number and the value. For Criteo's 26 col
 takes a fifth longer for 1,000 rows, a fifth less for 100 rows, and the same time for one row. A large vocabulary keeps
 its own table, because each table is filled by a single core.
 
-A line of a file is a value. A column with a line break in a value has its own file and table, with escaped line breaks
-and backslashes. The graph escapes the values that it looks up in this table only.
+A column with a line break in a value has its own file (see `vocabulary_files`) and table. The graph escapes the values
+that it looks up in this table only.
 """
 
 import pathlib
-import re
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
-import pyarrow as pa
 import tensorflow as tf
 import tensorflow_transform as tft
 
+from ctrpipe.transforms.features.vocabulary_files import (
+    END,
+    ESCAPED,
+    ESCAPES,
+    SHARED,
+    column_numbers,
+    escape,
+    read_vocabularies,
+    vocabulary_name,
+    write_lines,
+)
 from ctrpipe.transforms.log.spec import LogSpec
 
 MOST_TABLES = 8  # with more vocabularies, the small ones share a table
 LARGE = 1 << 16  # a vocabulary of at least this many values has its own table
-# TFT's placeholder line for an empty vocabulary, because a lookup table cannot be empty.
-EMPTY_VOCABULARY = b"49d0cd50-04bb-48c0-bc6f-5b575dce351a"
-_SHARED = "vocabularies"  # the file of the shared table
-_ESCAPED = "escaped_"  # begins the name of a file whose values are escaped
-# TensorFlow ends a line at "\n" and leaves out every "\r". The first one is the escape itself.
-_ESCAPES = ((b"\\", b"\\\\"), (b"\n", b"\\n"), (b"\r", b"\\r"))
-_ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
-_END = ":"  # ends the column's number in a line of the shared file
-
-
-def vocabulary_name(column: str) -> str:
-    """Returns the asset name of a column's vocabulary: letters, digits and _ only, as TFT requires."""
-    safe = "".join(c if c.isalnum() and c.isascii() else f"_{ord(c):x}_" for c in column)
-    return f"vocabulary_{safe}"
-
-
-def _numbers(spec: LogSpec) -> dict[str, int]:
-    """Numbers the columns whose vocabularies may share a table: all except the columns of a text."""
-    of_text = spec.text.columns if spec.text else []
-    columns = (name for name in spec.vocabulary_columns if name not in of_text)
-    return {column: number for number, column in enumerate(columns)}
 
 
 def write_vocabularies(spec: LogSpec, values: Mapping[str, Sequence[bytes]], folder: pathlib.Path) -> "Vocabularies":
@@ -54,7 +42,7 @@ def write_vocabularies(spec: LogSpec, values: Mapping[str, Sequence[bytes]], fol
         values: The vocabulary of each column.
         folder: An existing folder; TFT copies the files when it saves the graph.
     """
-    numbers = _numbers(spec)
+    numbers = column_numbers(spec)
     # An empty vocabulary has its own file: a column without a file or values in the shared file is an error.
     escaped = frozenset(column for column, known in values.items() if any(map(_has_line_break, known)))
     small = {
@@ -67,64 +55,18 @@ def write_vocabularies(spec: LogSpec, values: Mapping[str, Sequence[bytes]], fol
     for column in values.keys() - sharing.keys():
         name, lines = vocabulary_name(column), values[column]
         if column in escaped:
-            name, lines = f"{_ESCAPED}{name}", [escape(value) for value in lines]
-        files[column] = _write(folder / name, lines)
+            name, lines = f"{ESCAPED}{name}", [escape(value) for value in lines]
+        files[column] = write_lines(folder / name, lines)
     shared = None
     if sharing:
-        lines = [f"{number}{_END}".encode() + value for column, number in sharing.items() for value in values[column]]
-        shared = _write(folder / _SHARED, lines)
+        lines = [f"{number}{END}".encode() + value for column, number in sharing.items() for value in values[column]]
+        shared = write_lines(folder / SHARED, lines)
     sizes = {column: len(known) for column, known in values.items()}
     return Vocabularies(sizes, files, sharing, shared, escaped, folder)
 
 
 def _has_line_break(value: bytes) -> bool:
     return b"\n" in value or b"\r" in value
-
-
-def escape(value: bytes) -> bytes:
-    """Returns a value as an escaped line of its vocabulary file."""
-    for text, written in _ESCAPES:
-        value = value.replace(text, written)
-    return value
-
-
-def _unescaped(line: bytes) -> bytes:
-    breaks = {b"n": b"\n", b"r": b"\r"}
-    return _ESCAPE.sub(lambda match: breaks.get(match[1], match[1]), line)
-
-
-def _write(path: pathlib.Path, lines: Sequence[bytes]) -> str:
-    path.write_bytes(b"".join(line + b"\n" for line in lines or [EMPTY_VOCABULARY]))
-    return str(path)
-
-
-def read_vocabularies(assets: pathlib.Path, spec: LogSpec) -> dict[str, pa.Array]:
-    """Returns the vocabularies of a finished transform by column, binary; a text's under its first column.
-
-    Args:
-        assets: The assets folder of a transform graph, or of a SavedModel that contains one.
-        spec: The description of the log.
-
-    Raises:
-        OSError: a file is absent.
-    """
-    columns = list(_numbers(spec))
-    lines: dict[str, list[bytes]] = {}
-    for line in _read(assets / _SHARED) if (assets / _SHARED).exists() else ():
-        number, _, value = line.partition(_END.encode())
-        lines.setdefault(columns[int(number)], []).append(value)
-    second = set(spec.text.columns[1:]) if spec.text else set()
-    for column in spec.vocabulary_columns:
-        if column not in lines and column not in second:
-            name = vocabulary_name(column)
-            escaped = assets / f"{_ESCAPED}{name}"
-            lines[column] = [*map(_unescaped, _read(escaped))] if escaped.exists() else _read(assets / name)
-    return {column: pa.array(values, pa.binary()) for column, values in lines.items()}
-
-
-def _read(path: pathlib.Path) -> list[bytes]:
-    lines = path.read_bytes().split(b"\n")[:-1]
-    return [] if lines == [EMPTY_VOCABULARY] else lines
 
 
 def vocabulary_sizes(transform: tft.TFTransformOutput, spec: LogSpec) -> dict[str, int]:
@@ -179,7 +121,7 @@ class Vocabularies:
         if column in self._numbers:
             return self._shared_places([column], values)
         if column in self._escaped:
-            for text, written in _ESCAPES:
+            for text, written in ESCAPES:
                 # A backslash is written as two in an expression, and in what replaces it.
                 pattern, rewriting = (part.replace(b"\\", b"\\\\") for part in (text, written))
                 values = tf.strings.regex_replace(values, pattern, rewriting)
@@ -193,11 +135,11 @@ class Vocabularies:
             keys: Distinct keys without line breaks, because a file has one key per line.
             values: The values.
         """
-        file = _write(self._folder / vocabulary_name(name), keys)
+        file = write_lines(self._folder / vocabulary_name(name), keys)
         return tft.apply_vocabulary(values, file, default_value=-1)
 
     def _shared_places(self, columns: Sequence[str], values: tf.Tensor) -> tf.Tensor:
-        keys = tf.raw_ops.Add(x=tf.constant([f"{self._numbers[column]}{_END}" for column in columns]), y=values)
+        keys = tf.raw_ops.Add(x=tf.constant([f"{self._numbers[column]}{END}" for column in columns]), y=values)
         lines = self._shared_table().lookup(keys)
         return tf.where(lines < 0, tf.constant(-1, tf.int64), lines - [self._starts[column] for column in columns])
 

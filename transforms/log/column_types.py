@@ -1,7 +1,8 @@
 """Checks that equal values of a column become equal texts in all files of a log, even if the column's types differ.
 
 A category, a user or a key is compared as text. Whole numbers, floating-point numbers, decimals and texts of the same
-value have the same text, 123. Two types of timestamps do not; neither do the text 02139 and the number 2139.
+value have the same text, 123, and so have the timestamps of two units. A timestamp and a date do not; neither do the
+text 02139 and the number 2139, or the text True and a boolean. The values of CSV and JSON are texts here.
 """
 
 import dataclasses
@@ -17,13 +18,20 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.log.nested import column_of, root_of
 from ctrpipe.transforms.log.values import is_list
+from ctrpipe.transforms.log.whole_numbers import WHOLE_NUMBER, WHOLE_PART, text_of_float
+from ctrpipe.transforms.log.words import NUMBER
 
 Types = Mapping[str, pa.DataType]
 _NUMBER, _TRUTH, _TEXT = "number", "truth", "text"
-# A number that is not written as the text of a number: 02139, +5, .5, 0.50.
-_OTHERWISE = r"(?:[+-]?0\d[\d.]*|\+[\d.]+|-?\.\d+|-?\d+\.\d*[1-9]0+)"
+# A number that is not written as the text of a number: 02139, +5, .5, 0.50, 1.2e+04.
+_OTHERWISE = r"(?:[+-]?0\d[\d.]*|\+[\d.]+|-?\.\d+|-?\d+\.\d*[1-9]0+|-?\d(?:\.\d+)?[eE]\+\d+)"
 _WRITTEN_OTHERWISE = f"^{_OTHERWISE}$"
-_TRUTHS = r"^(?:true|True|TRUE|false|False|FALSE)$"  # texts, beside booleans, which are 1 and 0
+_INTEGER = re.compile(r"0|-?[1-9]\d*", re.ASCII)
+_TRUTH_WORDS = ("true", "True", "TRUE", "false", "False", "FALSE")  # texts, beside booleans, which are 1 and 0
+_WRITTEN_AS_WORDS = f"^(?:{'|'.join(_TRUTH_WORDS)})$"
+# Texts of a kind that the values of another kind never have, although they mean the same: (what they mean, which).
+_OTHERWISE_BY_KIND = {_NUMBER: ("number", _WRITTEN_OTHERWISE), _TRUTH: ("boolean", _WRITTEN_AS_WORDS)}
+_OF_TEXT_FILES = pa.string_view()  # the type of each column in CSV and JSON, which no columnar file has
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,8 +42,12 @@ class _Found:
     kind: pa.DataType
     written: str
 
+    @property
+    def form(self) -> str:
+        return "text" if self.kind == _OF_TEXT_FILES else f"of type {self.kind}"
+
     def beside(self, other: "_Found") -> str:
-        return f"of type {self.kind}, and of type {other.kind} in {other.path}"
+        return f"{self.form}, and {other.form} in {other.path}"
 
 
 def types_of(schema: pa.Schema, columns: Iterable[str]) -> dict[str, pa.DataType]:
@@ -69,31 +81,52 @@ def check_types(
     by_column: dict[str, dict[str, list[_Found]]] = {name: {} for name in columns}
     for path, types in files:
         for name, ways in by_column.items():
-            if name in types and (written := _written(types[name])):
-                ways.setdefault(written, []).append(_Found(path, types[name], written))
+            kind = types.get(name) if types else _OF_TEXT_FILES
+            if kind is not None and (written := _written(kind)):
+                ways.setdefault(written, []).append(_Found(path, kind, written))
     for name, ways in by_column.items():
         first = [places[0] for places in ways.values()]
         for before, one in itertools.combinations(first, 2):
-            if {before.written, one.written} not in ({_NUMBER, _TRUTH}, {_NUMBER, _TEXT}):
+            if not {before.written, one.written} <= {_NUMBER, _TRUTH, _TEXT}:
                 raise InputError(
                     f"{one.path}: column {name} is {one.beside(before)}: equal values would be different categories; "
                     "write the column with one type in all files"
                 )
-        if {_NUMBER, _TEXT} <= ways.keys():
-            _check_texts(name, ways[_TEXT], ways[_NUMBER][0], texts)
+        for kind in sorted(ways.keys() & _OTHERWISE_BY_KIND.keys()) if _TEXT in ways else ():
+            _check_texts(name, ways[_TEXT], ways[kind][0], texts)
 
 
 def _check_texts(
-    name: str, of_text: Iterable[_Found], number: _Found, texts: Callable[[str, str], Iterable[pa.Array]]
+    name: str, of_text: Iterable[_Found], typed: _Found, texts: Callable[[str, str], Iterable[pa.Array]]
 ) -> None:
+    meaning, pattern = _OTHERWISE_BY_KIND[typed.written]
     for way in of_text:
         for values in texts(way.path, name):
-            otherwise = values.filter(pc.match_substring_regex(values, _WRITTEN_OTHERWISE))
+            otherwise = values.filter(pc.match_substring_regex(values, pattern))
             if len(otherwise):
                 raise InputError(
-                    f"{way.path}: column {name} is {way.beside(number)}: '{excerpt(otherwise[0].as_py())}' is "
-                    "another category than the same number there; write the column with one type in all files"
+                    f"{way.path}: column {name} is {way.beside(typed)}: '{excerpt(otherwise[0].as_py())}' is "
+                    f"another category than the same {meaning} there; write the column with one type in all files"
                 )
+
+
+def other_text(kind: pa.DataType, texts: Iterable[bytes | float]) -> str | None:
+    """Returns a text that means a number, and that no number becomes, such as 02139 or 12e3; None without one.
+
+    Args:
+        kind: The type of a column beside these texts. No other type than numbers has such texts.
+        texts: Values of the column in another log.
+    """
+    if is_list(kind) or _written(kind) != _NUMBER:
+        return None
+    shown = (excerpt(text) for text in texts if isinstance(text, bytes))
+    return next((text for text in shown if NUMBER.fullmatch(text) and _differs(text)), None)
+
+
+def _differs(text: str) -> bool:
+    """Returns whether a number has another text as a value of a column of numbers."""
+    plain = re.sub(WHOLE_NUMBER, WHOLE_PART, text)
+    return not _INTEGER.fullmatch(plain) and text_of_float(float(text)) != plain
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,16 +179,11 @@ class Mixture:
             self.numbers.setdefault(name, (path, int(lines[row])))
         for name, row in truths.items():
             self.truths.setdefault(name, (path, int(lines[row])))
-        for name in columns.keys() - self.words.keys():
-            place = pc.index(pc.match_substring_regex(columns[name], _TRUTHS), True).as_py()
-            if place >= 0:
-                self.words[name] = (path, int(lines[place]), excerpt(columns[name][place].as_py()))
-        for name in columns.keys() - self.texts.keys():
-            end = f"(?:$|{re.escape(separators[name])})" if name in separators else "$"
-            pattern = f"{end.replace('$', '^')}{_OTHERWISE}{end}"
-            place = pc.index(pc.match_substring_regex(columns[name], pattern), True).as_py()
-            if place >= 0:
-                self.texts[name] = (path, int(lines[place]), excerpt(columns[name][place].as_py()))
+        for noted, pattern in ((self.words, "|".join(_TRUTH_WORDS)), (self.texts, _OTHERWISE)):
+            for name in columns.keys() - noted.keys():
+                if found := _first_match(columns[name], pattern, separators.get(name)):
+                    row, text = found
+                    noted[name] = (path, int(lines[row]), text)
 
     def note_fields(
         self,
@@ -201,6 +229,20 @@ class Mixture:
                 )
 
 
+def _first_match(values: pa.Array, pattern: str, separator: str | None) -> tuple[int, str] | None:
+    """Returns the first value that matches a pattern, or has an element that does, with its row; None without one.
+
+    Args:
+        values: The values, binary.
+        pattern: A regular expression for a whole value.
+        separator: Separates the elements of a list; None for single values.
+    """
+    between = "" if separator is None else f"|{re.escape(separator)}"
+    places = pc.match_substring_regex(values, f"(?:^{between})(?:{pattern})(?:${between})")
+    row = pc.index(places, True).as_py()
+    return (row, excerpt(values[row].as_py())) if row >= 0 else None
+
+
 def _written(kind: pa.DataType) -> str:
     """Returns a word for how the values of a type become texts; "" for a type without values."""
     while is_list(kind):
@@ -213,5 +255,7 @@ def _written(kind: pa.DataType) -> str:
         return _NUMBER
     if pa.types.is_time(kind):
         return "time of day"
+    if pa.types.is_timestamp(kind):
+        return f"moment {kind.tz}"
     are_texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_binary)
     return _TEXT if any(is_text(kind) for is_text in are_texts) else str(kind)

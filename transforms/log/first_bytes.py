@@ -288,7 +288,21 @@ def check_text(path: str, head: bytes, encoding: str) -> None:
             "tr '\\r' '\\n' < FILE"
         )
     if is_binary(head) and not codec_of(encoding).startswith(("utf-16", "utf-32")):
-        raise InputError(f"{path}: an unknown binary file; name files of CSV, TSV, JSON, Parquet, ORC or Avro")
+        raise _nul_bytes(path, head) or InputError(
+            f"{path}: an unknown binary file; name files of CSV, TSV, JSON, Parquet, ORC or Avro"
+        )
+
+
+def _nul_bytes(path: str, head: bytes) -> InputError | None:
+    """Returns the error for a text with NUL bytes in it; None for bytes that are no text without these either."""
+    without = head.replace(b"\0", b"")
+    if not without or is_binary(without) or not _is_utf8_beginning(without):
+        return None
+    line = 1 + head[: head.index(b"\0")].count(b"\n")
+    return InputError(
+        f"{path}: line {line}: a NUL byte, and more follow, so that the file looks binary; correct the program that "
+        "writes them, or remove them, as in: tr -d '\\000' < FILE"
+    )
 
 
 def check_binary(path: str, head: bytes, name: str) -> None:

@@ -5,7 +5,8 @@ data.quoted_line_breaks.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -16,7 +17,7 @@ from ctrpipe.common.processes import Workers
 from ctrpipe.common.stores import in_parallel
 from ctrpipe.transforms.log.batches import LogBatch, RawBatch
 from ctrpipe.transforms.log.checks import RowChecks
-from ctrpipe.transforms.log.column_types import Mixture, check_types
+from ctrpipe.transforms.log.column_types import Mixture, check_types, other_text
 from ctrpipe.transforms.log.files import Range, number_lines, partition_values, unchanged
 from ctrpipe.transforms.log.formats.base import Format
 from ctrpipe.transforms.log.formats.registry import format_of
@@ -34,6 +35,7 @@ def plan(
     labels: bool = True,
     workers: Workers = _ONE_PROCESS,
     kept: Sequence[str] = (),
+    of_log: Mapping[str, Iterable[bytes | float]] = types.MappingProxyType({}),
 ) -> list[Range]:
     """Cuts the files into ranges of about RANGE_BYTES each, in order. A compressed file is one range.
 
@@ -43,16 +45,17 @@ def plan(
         labels: See LogReader.
         workers: Count the lines of files that are cut.
         kept: See LogReader.
+        of_log: See LogReader.check_types.
 
     Raises:
         InputError: a file is empty or unreadable, or lacks a column of the configuration or of `kept`; or a column's
-            types in two files cannot be compared.
+            types in two files, or in a file and in `of_log`, cannot be compared.
     """
     if kept:
         _check_kept(files, spec, labels, kept)
     reader = LogReader(spec, labels, kept=kept)
     ranges = in_parallel(reader.ranges, files)
-    reader.check_types(files)
+    reader.check_types(files, of_log)
     return number_lines(ranges, workers)
 
 
@@ -133,13 +136,23 @@ class LogReader:
         self._format(path).whole(path)
         self._of_folders(path, 0)
 
-    def check_types(self, files: Sequence[str]) -> None:
+    def check_types(
+        self, files: Sequence[str], of_log: Mapping[str, Iterable[bytes | float]] = types.MappingProxyType({})
+    ) -> None:
         """Raises InputError if equal values of a category differ between files, because the files' types differ.
 
         Args:
             files: Files whose ranges or columns this reader has already determined.
+            of_log: Values by column of the log of the model that scores the files.
         """
         typed = [(path, self._format(path).types(path)) for path in files]
+        for path, kinds in typed:
+            for name in of_log.keys() & kinds.keys() & set(self.spec.compared_columns):
+                if text := other_text(kinds[name], of_log[name]):
+                    raise InputError(
+                        f"{path}: column {name} is of type {kinds[name]}, and the model's log has texts such as "
+                        f"'{text}', which are other categories than their numbers; write the column as text"
+                    )
         check_types(typed, self.spec.compared_columns, lambda path, name: self._format(path).texts(path, name))
 
     def mixture(self) -> Mixture:

@@ -1,7 +1,12 @@
-"""The base class of configuration sections: unknown keys are errors, and ranges such as `I1..I13` name columns."""
+"""The base class of configuration sections.
 
+Unknown keys are errors, so are true and false where a number is expected, and ranges such as `I1..I13` name columns.
+"""
+
+import functools
 import re
-from typing import Annotated
+from collections.abc import Iterator
+from typing import Annotated, Any, get_args
 
 import pydantic
 
@@ -42,3 +47,42 @@ class Section(pydantic.BaseModel):
     """
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _no_truth_for_a_number(cls, values: Any) -> Any:
+        """Raises ValueError for true or false where a number is expected, which pydantic would read as 1 or 0."""
+        wrong = [name for name, value in values.items() if _holds_a_truth(value)] if isinstance(values, dict) else []
+        for name in wrong and _fields_of_numbers(cls).intersection(wrong):
+            raise ValueError(f"{name}: expected a number, and no true or false")
+        return values
+
+
+@functools.cache
+def _fields_of_numbers(section: type[pydantic.BaseModel]) -> frozenset[str]:
+    """Returns the fields of a section, or of its elements, that take numbers and neither truth values nor sections."""
+    kinds = {name: list(_leaves(field.annotation)) for name, field in section.model_fields.items()}
+    return frozenset(
+        name
+        for name, leaves in kinds.items()
+        if any(leaf in (int, float) for leaf in leaves) and not any(map(_is_open, leaves))
+    )
+
+
+def _leaves(annotation: Any) -> Iterator[Any]:
+    """Yields the types in an annotation, without those that contain others."""
+    if not (inner := get_args(annotation)):
+        yield annotation
+    for each in inner:
+        yield from _leaves(each)
+
+
+def _is_open(leaf: Any) -> bool:
+    """Returns whether a type takes truth values, or checks what it contains itself."""
+    return leaf in (bool, Any, object) or (isinstance(leaf, type) and issubclass(leaf, pydantic.BaseModel))
+
+
+def _holds_a_truth(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_holds_a_truth, value.values()))
+    return isinstance(value, bool) or (isinstance(value, list | tuple) and any(map(_holds_a_truth, value)))

@@ -139,6 +139,8 @@ _PASSED_OVER = {
     "%A": "(?i:monday|tuesday|wednesday|thursday|friday|saturday|sunday)",
     "%%": "%",
 }
+# Python's str(datetime) and Parquet's timestamps as text leave out the fraction of a whole second.
+_FRACTION, _OR_NONE = ".%f", r"(?:\.\d{1,9})?"
 
 
 def _strptime(time_format: str) -> tuple[TimeRule, ...]:
@@ -167,6 +169,8 @@ def _pieces(time_format: str) -> list[str]:
     pieces, place = [], 0
     while place < len(time_format):
         size = 2 if time_format[place] == "%" else 1
+        if time_format.startswith(_FRACTION, place):
+            size = len(_FRACTION)
         pieces.append(time_format[place : place + size])
         place += size
     return pieces
@@ -174,6 +178,8 @@ def _pieces(time_format: str) -> list[str]:
 
 def _choices(piece: str) -> list[_Choice]:
     r"""Returns the alternatives for parsing one directive or character of a pattern; `\?` refers to its group."""
+    if piece == _FRACTION:
+        return [(_OR_NONE, {})]
     if not piece.startswith("%"):
         return [(f"\\{piece}" if piece in _SPECIAL else piece, {})]
     if piece in _PASSED_OVER:

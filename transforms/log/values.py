@@ -19,13 +19,14 @@ from ctrpipe.transforms.log.spec import Label, LogSpec, Word, spellings
 from ctrpipe.transforms.log.times import time_pattern
 from ctrpipe.transforms.log.whole_numbers import WHOLE_NUMBER, WHOLE_PART, texts_of_decimals, texts_of_floats
 from ctrpipe.transforms.log.words import NUMBER_PATTERN
-from ctrpipe.transforms.log.written import NO_NUMBER, WRITTEN_NUMBER, Written
+from ctrpipe.transforms.log.written import MINUS, NO_NUMBER, WRITTEN_NUMBER, Written
 
 _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _OR_INFINITY = rb"[+-]?(?i:inf|infinity)"
 _LARGEST = float(np.finfo(np.float32).max)
-_ZEROS_AT_END = r"\.0+$|(\.\d*[1-9])0+$"  # of the fraction of a second
+# Of the fraction of a second, before the zone of a timestamp.
+_ZEROS_AT_END = r"(?:\.0+|(\.\d*[1-9])0+)(Z|[+-]\d{4})?$"
 
 
 # What to do where the elements of a list, or of a history, have the separator in them.
@@ -163,6 +164,7 @@ def to_labels(
 
 
 _NO_LABEL = re.compile(r"the label must be .*, found nothing")
+_NAN_LABEL = re.compile(r"the label must be .*, found '(?i:nan|null|none|n/?a)'")
 _NO_WEIGHT = re.compile(r"the weight must be .*, found (?:nothing|'(.*)')$", re.DOTALL)
 _NO_NUMBER = re.compile(r": '(.*)' is not a number(?: written as .*)?$", re.DOTALL)
 _TOO_LARGE = re.compile(r"the label must be 0 or 1, found '(\d+(\.\d+)?)'")
@@ -174,6 +176,8 @@ def explained(reason: str) -> str:
         return f"{reason}; if its value goes on in the next line, set data.quoted_line_breaks"
     if _NO_LABEL.search(reason):
         return f'{reason}: leave the row out of the log; or list "" in negative, if no value means no click'
+    if _NAN_LABEL.search(reason):
+        return f"{reason}: leave the row out of the log, as where no impression gives a rate"
     if weight := _NO_WEIGHT.search(reason):
         return f"{reason}; {_advice_on_weight(weight[1])}"
     if (number := _NO_NUMBER.search(reason)) and _is_adorned(number[1]):
@@ -188,10 +192,10 @@ def explained(reason: str) -> str:
 
 def _is_adorned(text: str) -> bool:
     """Returns whether a text is a number with a currency, a unit, thousands separators or a decimal comma."""
-    match = WRITTEN_NUMBER.fullmatch(text)
+    match = WRITTEN_NUMBER.fullmatch(text.replace(MINUS, "-"))
     if match is None:
         return False
-    return bool(match["before"] or match["after"] or not match["figure"].replace(".", "", 1).isdigit())
+    return bool(MINUS in text or match["before"] or match["after"] or not match["figure"].replace(".", "", 1).isdigit())
 
 
 def _advice_on_weight(text: str | None) -> str:
@@ -366,13 +370,16 @@ def as_binary(values: pa.Array, name: str, path: str, faults: dict[int, str] | N
 
 
 def texts_of(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Returns values as Arrow writes them, but a time of day without the zeros at its end: 03:00:00.000 is 03:00:00.
+    """Returns values as Arrow writes them, but the seconds of times without the zeros at their end.
+
+    03:00:00.000 is 03:00:00, so that equal times have one text, whatever the unit of their type.
 
     Raises:
         pa.ArrowException: values of this type have no text.
     """
     texts = values.cast(pa.string())
-    return pc.replace_substring_regex(texts, _ZEROS_AT_END, r"\1") if pa.types.is_time(values.type) else texts
+    has_unit = pa.types.is_time(values.type) or pa.types.is_timestamp(values.type)
+    return pc.replace_substring_regex(texts, _ZEROS_AT_END, r"\1\2") if has_unit else texts
 
 
 def as_texts(values: pa.Array) -> pa.Array:

@@ -13,7 +13,7 @@ from ctrpipe.transforms.log.section import Section
 
 _BLANKS = ("\u00a0", "\u202f")  # beside the plain one, as spreadsheets write them
 _BLANK = f"(?: |\t|{'|'.join(_BLANKS)})*"
-_MINUS = "\u2212"
+MINUS = "\u2212"  # as typesetting writes it: no sign of a number elsewhere
 _EXPONENT = r"(?:[eE][+-]?\d+)?"
 _ALIKE = {"'": ("\u2019",), " ": _BLANKS}  # signs that stand for the same one
 # Numbers with a sign of money, of percent or a unit, or with marks between thousands.
@@ -29,7 +29,7 @@ _UNIT = (
 )
 # A number of an unknown form: `before` and `after` are its prefix and suffix.
 WRITTEN_NUMBER = re.compile(
-    rf"\(?[+-]?\s?((?P<before>{_MONEY}|[A-Z]{{3}}\s))?\s?[+-]?(?P<figure>{_FIGURE})\s?(?P<after>{_MONEY}|[A-Z]{{3}}|{_UNIT})?\)?",
+    rf"\(?[+-]?\s?((?P<before>{_MONEY}|[A-Z]{{3}}\s))?\s?[+-]?(?P<figure>{_FIGURE})\s?(?P<after>{_MONEY}|[A-Z]{{3}}|{_UNIT})?\)?-?",
     re.ASCII,
 )
 NO_NUMBER = b"'"  # begins a text that is no number, whatever follows
@@ -91,7 +91,7 @@ class Written(Section):
 
     def plain(self, values: pa.Array) -> pa.Array:
         """Rewrites numbers in this form as `1234.5`. Values in another form are prefixed by NO_NUMBER."""
-        texts = pc.replace_substring(values, _MINUS.encode(), b"-")
+        texts = pc.replace_substring(values, MINUS.encode(), b"-")
         texts = pc.replace_substring_regex(texts, r"^\((.*)\)$", r"-\1")
         good = pc.match_substring_regex(texts, self._pattern)
         numbers = pc.replace_substring_regex(texts, self._pattern, r"\1\2\3\4\5")

@@ -5,6 +5,7 @@ import collections
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.near import did_you_mean
@@ -62,8 +63,16 @@ class Format(abc.ABC):
         return {}
 
     def texts(self, path: str, name: str) -> Iterator[pa.Array]:
-        """Yields the values of a text column of a typed file; the elements if they are in lists."""
-        raise NotImplementedError
+        """Yields the values of a column that is text in the file, or in a file without types; the elements of lists.
+
+        Raises:
+            InputError: see `read`.
+        """
+        separator = self._spec.separators.get(name)
+        for part in self.whole(path):
+            for batch in self.read(part):
+                values = batch.columns[name]
+                yield values if separator is None else pc.list_flatten(pc.split_pattern(values, separator))
 
     @classmethod
     def row_count(cls, path: str) -> int | None:

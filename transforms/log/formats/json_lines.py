@@ -90,7 +90,7 @@ class Noted:
 
     Attributes:
         numbers: A number, or a list that contains one.
-        truths: A boolean.
+        truths: A boolean, or a list that contains one.
         fields: A field of an object.
         no_objects: A value where the field's object must be, with its path.
     """
@@ -194,10 +194,10 @@ def parse_objects(
                     if element := next(filter(value.__contains__, repeated), None):
                         raise _Wrong(f"{name}: '{element}'{_TWICE}")
                     value = [_weighted(element, weight, name, weights[name]) for element, weight in value.items()]
-                if name not in noted.numbers and _has_number(value):
+                if name not in noted.numbers and _has(value, _Number):
                     noted.numbers[name] = len(rows)
-                if isinstance(value, bool):
-                    noted.truths.setdefault(name, len(rows))
+                if name not in noted.truths and _has(value, bool):
+                    noted.truths[name] = len(rows)
                 if isinstance(value, _Float | list) and name not in numeric:
                     value = _plain(value, name, name in whole)
                 if isinstance(value, _Number) and name in forms:
@@ -243,8 +243,8 @@ def _keys_of(name: str) -> Iterator[str]:
             yield DOT.join(parts[start:stop])
 
 
-def _has_number(value: Any) -> bool:
-    return isinstance(value, _Number) or (isinstance(value, list) and any(map(_has_number, value)))
+def _has(value: Any, kind: type) -> bool:
+    return isinstance(value, kind) or (isinstance(value, list) and any(_has(each, kind) for each in value))
 
 
 def _nested(values: dict[str, Any], name: str) -> Any:

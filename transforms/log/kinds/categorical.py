@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pydantic
 
 from ctrpipe.common.printable import excerpt
-from ctrpipe.transforms.log.kinds.guess import ColumnSample, Guess
+from ctrpipe.transforms.log.kinds.guess import EXPONENT_CODE, ColumnSample, Guess
 from ctrpipe.transforms.log.kinds.kind import FEW, Seen, WithVocabulary
 from ctrpipe.transforms.log.kinds.pretrained import Pretrained
 from ctrpipe.transforms.log.written import WRITTEN_NUMBER
@@ -130,9 +130,14 @@ class Categorical(WithVocabulary):
         ):
             asked = f"times of the day or durations, as {excerpt(column.present[0])}, are read as categories"
             return Guess(settings, f"{column.seen}; {asked}: write them as numbers, such as seconds, in the log?", True)
+        if numbers is None and column.most(_is_of_other_digits):
+            asked = f"numbers in the digits of another script, as {excerpt(column.present[0])}, are read as categories"
+            return Guess(settings, f"{column.seen}; {asked}: write them in 0 to 9 in the log?", True)
         if numbers is None:
             return Guess(settings, column.seen_as_texts)
         other = "; or numeric?" if numbers.or_other else ""
+        if code := next(filter(EXPONENT_CODE.fullmatch, column.present), ""):
+            other = f"; {excerpt(code)} is read as a code: or is it a number (kind: numeric)?"
         are_ids = "whole numbers taken as ids, " if len(column.distinct) > 2 else ""
         return Guess(settings, f"{are_ids}{column.seen}{other}", numbers.unsure)
 
@@ -143,3 +148,7 @@ class Categorical(WithVocabulary):
             yield f"{column}: nearly every row has another value, of which a vocabulary teaches nothing"
         if seen.most < self.min_count:
             yield f"{column}: no value occurs {self.min_count} times (min_count) in the first {seen.rows:,} rows"
+
+
+def _is_of_other_digits(value: str) -> bool:
+    return value.isdecimal() and not value.isascii()

@@ -34,6 +34,8 @@ _NUMBER_NAME = re.compile(
 _LEADING_ZERO = re.compile(r"0\d+$")  # 02139 is a code, which no amount is written as
 # How spreadsheets write numbers of twelve digits and more, as 4.12E+11: the other digits are lost.
 ROUNDED_ID = re.compile(r"[1-9]([.,]\d{1,5})?E\+\d{2}")
+# 12e3 is a number, but programs write it as 12000 or 1.2e+04; as an id it is the text of a code.
+EXPONENT_CODE = re.compile(r"\d+[eE]\d+")
 _FEWEST_ROUNDED = 0.01  # of a column's values
 _MOST_CODES = 32  # distinct whole numbers that are more likely codes than amounts
 _REPEATED = 0.3  # of the values that are different, above which they are too many for codes
@@ -188,6 +190,9 @@ class ColumnSample:
             return None
         if sum(bool(_LEADING_ZERO.match(value)) for value in texts) > len(texts) * (1 - _SHARE):
             return NumberUse("row" if self.never_repeats else "code", unsure=bool(_NUMBER_NAME.search(self.name)))
+        codes = sum(bool(EXPONENT_CODE.fullmatch(value)) for value in texts)
+        if codes and (2 * codes > len(texts) or ID_NAME.search(self.name)):
+            return NumberUse("row" if self.never_repeats else "code", unsure=True, or_other=True)
         if any("." in value.removesuffix(".0") or "e" in value.lower() for value in texts):
             return NumberUse("amount")
         is_id = ID_NAME.search(self.name) and not _NUMBER_OF.match(self.name)

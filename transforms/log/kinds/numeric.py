@@ -5,14 +5,18 @@ from typing import Any, ClassVar, Literal
 
 import pydantic
 
+from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.log.kinds.guess import ColumnSample, Guess
 from ctrpipe.transforms.log.kinds.kind import Columns, Seen
+from ctrpipe.transforms.log.words import NUMBER
 from ctrpipe.transforms.log.written import Written
 
 BUCKETS = ("log_bucketize", "bars_bucketize", "quantile_bucketize", "min_max")
 TRANSFORMS = (*BUCKETS, "standardize", "quantile_normalize", "embed")
 # What a draft writes of a column of amounts.
 AMOUNT: dict[str, Any] = {"kind": "numeric", "transform": "quantile_bucketize", "buckets": 32}
+# A number that may stand for a missing one: its share of the rows, and the number of different other ones.
+_FREQUENT, _FEWEST_OTHERS = 0.01, 20
 
 
 class Numeric(Columns):
@@ -108,8 +112,39 @@ class Numeric(Columns):
                 f"; infinite in {column.infinite:,} rows, which a run takes for malformed: does it mean a missing "
                 "number (missing_values: [inf, -inf])?"
             )
-        return Guess(settings, f"numbers, {column.seen}{other}", numbers.unsure or column.infinite > 0)
+        if asked := _stand_in(column) or _versions(column):
+            other += f"; {asked}"
+        return Guess(settings, f"numbers, {column.seen}{other}", numbers.unsure or column.infinite > 0 or bool(asked))
 
     def notes(self, column: str, seen: Seen) -> Iterator[str]:
         if seen.present < seen.rows / 100:
             yield f"{column}: missing in {1 - seen.present / seen.rows:.1%} of the first {seen.rows:,} rows"
+
+
+def _stand_in(column: ColumnSample) -> str:
+    """Returns a question about a frequent number that lies far from all others, such as -999; "" without one."""
+    numbers = {text: float(text) for text in column.distinct if NUMBER.fullmatch(text)}
+    ordered = sorted(numbers, key=lambda text: numbers[text])
+    if len(ordered) <= _FEWEST_OTHERS:
+        return ""
+    for one, nearest, farthest in ((0, 1, -1), (-1, -2, 0)):
+        text, gap = ordered[one], abs(numbers[ordered[one]] - numbers[ordered[nearest]])
+        share = column.distinct[text] / len(column.present)
+        if share >= _FREQUENT and gap > abs(numbers[ordered[nearest]] - numbers[ordered[farthest]]):
+            return (
+                f"{excerpt(text)}, in {share:.0%} of the rows, lies far from all others: does it mean a missing number "
+                f"(missing_values: [{excerpt(text)}])?"
+            )
+    return ""
+
+
+def _versions(column: ColumnSample) -> str:
+    """Returns a question about texts of one number with other decimals, such as 1.1 and 1.10; "" without any."""
+    shortest: dict[str, str] = {}
+    for text in column.distinct:
+        if "." in text and NUMBER.fullmatch(text) and (short := text.rstrip("0"))[-1] != ".":
+            other = shortest.setdefault(short, text)
+            if other != text:
+                both = " and ".join(map(excerpt, sorted((other, text), key=len)))
+                return f"{both} are one number: or are they versions or codes (kind: categorical)?"
+    return ""

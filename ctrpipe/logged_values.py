@@ -1,26 +1,19 @@
-"""Booleans of a DataFrame as the words that the log of a model has for them, which pandas reads as booleans."""
+"""Values of a DataFrame as the log of a model has them: pandas reads its words True and False as booleans, and its
+texts 02139 as numbers.
+"""
 
 import pathlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.data import Data, Frame, is_frame, table_of
-from ctrpipe.serving.assets import GoldenRows
-from ctrpipe.serving.layout import Asset, asset_path
+from ctrpipe.serving.truths import WRITINGS, rows_of_log
+from ctrpipe.transforms.log.column_types import other_text
 
-_WORDS = ((b"True", b"False"), (b"true", b"false"), (b"TRUE", b"FALSE"))
-
-
-def rows_of_log(version: pathlib.Path) -> Mapping[str, np.ndarray]:
-    """Returns the columns of a few rows of the log that a version was trained on; {} if the version has none."""
-    try:
-        return dict(GoldenRows.load(asset_path(version, Asset.GOLDEN)).raw)
-    except (OSError, KeyError, ValueError):
-        return {}
+_WORDS = WRITINGS[1:]  # the first is what a boolean becomes anyway
 
 
 def in_words(
@@ -47,15 +40,33 @@ def in_words(
     return pc.if_else(values, *map(pa.scalar, written[0])) if written else values
 
 
+def check_codes(name: str, values: pa.Array | pa.ChunkedArray, texts: Collection[bytes | float]) -> None:
+    """Checks that a log has no texts such as 02139 where a table has numbers: 2139 is another category.
+
+    Args:
+        name: The column's name.
+        values: The column of the table.
+        texts: Values of the column in the log.
+
+    Raises:
+        InputError: the log has one.
+    """
+    if code := other_text(values.type, texts):
+        raise InputError(
+            f"column '{name}': numbers, and the log has texts such as '{code}', which are other categories than their "
+            "numbers; give its texts, as by dtype=str in pandas.read_csv"
+        )
+
+
 def with_words(data: Data | None, find_version: Callable[[], pathlib.Path]) -> Data | None:
     """Returns data whose tables have the words of a model's log in place of booleans. Files stay as they are.
 
     Args:
         data: See `ctrpipe.data.files_of`.
-        find_version: Returns the model's version. Called only if a table has booleans.
+        find_version: Returns the model's version. Called only if a table has values that are no texts.
 
     Raises:
-        InputError: see `ctrpipe.data.table_of` and `in_words`.
+        InputError: see `ctrpipe.data.table_of`, `in_words` and `check_codes`.
     """
     if is_frame(data):
         table: Frame = table_with_words(table_of(data), find_version)
@@ -69,10 +80,12 @@ def table_with_words(table: pa.Table, find_version: Callable[[], pathlib.Path]) 
     """Returns a table with the words of a model's log in place of booleans.
 
     Raises:
-        InputError: see `in_words`.
+        InputError: see `in_words` and `check_codes`.
     """
-    if not any(pa.types.is_boolean(kind) for kind in table.schema.types):
+    if all(pa.types.is_string(kind) or pa.types.is_large_string(kind) for kind in table.schema.types):
         return table
     rows = rows_of_log(find_version())
+    for name in table.column_names:
+        check_codes(name, table[name], rows.get(name, ()))
     columns = [in_words(name, table[name], rows.get(name, ())) for name in table.column_names]
     return pa.table(columns, table.column_names)
