@@ -412,7 +412,7 @@ def _check_time(timeout_seconds: float | None) -> None:
 def _check_dimensions(arrays: Iterable[np.ndarray]) -> None:
     """Raises ValueError for an array of strings that would end the process."""
     for array in arrays:
-        if array.dtype == object and array.ndim > _MOST_DIMENSIONS_OF_STRINGS:
+        if array.ndim > _MOST_DIMENSIONS_OF_STRINGS and array.dtype == object:
             raise ValueError(
                 f"A tensor of strings has {array.ndim} dimensions; at most {_MOST_DIMENSIONS_OF_STRINGS} are read"
             )

@@ -266,7 +266,7 @@ class Admission:
         rows = max((len(array) for array in inputs.values() if array.ndim), default=1)
         costs = [self._cost(servable, signature, timeout_seconds) for signature in signatures]
         size, seconds = sum(cost.size(rows) for cost in costs), sum(cost.seconds(rows) for cost in costs)
-        strings = sum(array.size for array in inputs.values() if array.dtype == object)
+        strings = sum(array.size for array in inputs.values() if array.dtype.hasobject)
         is_long, piece = seconds > _LONG_SECONDS or strings > _MANY_STRINGS, None
         if (seconds > _UNCUT_SECONDS or size > _UNCUT_BYTES) and all(cost.in_pieces for cost in costs):
             pieces = max(seconds / _PIECE_SECONDS, size / _PIECE_BYTES)

@@ -17,6 +17,7 @@ import functools
 import threading
 import time
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import grpc
 
@@ -39,29 +40,36 @@ _UNREAD_SECONDS = 50.0  # which a client has to read an answer, as over REST
 _QUICK_SECONDS = 0.5  # the same, where memory is short
 
 
+class _Call(NamedTuple):
+    since: float  # on the monotonic clock
+    context: grpc.ServicerContext
+    peer: str  # gRPC makes this text anew whenever it is asked
+
+
 class Calls:
     """Calls by age and by connection. Not thread-safe."""
 
     def __init__(self) -> None:
         self._peers: dict[str, dict[int, grpc.ServicerContext]] = {}  # by connection, and by age
-        self._since: dict[int, tuple[float, grpc.ServicerContext]] = {}  # by age
+        self._calls: dict[int, _Call] = {}  # by age
 
     def __len__(self) -> int:
-        return len(self._since)
+        return len(self._calls)
 
     def add(self, context: grpc.ServicerContext) -> None:
-        key = id(context)
-        self._since[key] = time.monotonic(), context
-        self._peers.setdefault(context.peer(), {})[key] = context
+        key, peer = id(context), context.peer()
+        self._calls[key] = _Call(time.monotonic(), context, peer)
+        self._peers.setdefault(peer, {})[key] = context
 
     def remove(self, context: grpc.ServicerContext) -> None:
         """Removes a call, if present."""
-        key, peer = id(context), context.peer()
-        self._since.pop(key, None)
-        calls = self._peers.get(peer, {})
-        calls.pop(key, None)
-        if not calls:
-            self._peers.pop(peer, None)
+        key = id(context)
+        call = self._calls.pop(key, None)
+        if call:
+            calls = self._peers[call.peer]
+            del calls[key]
+            if not calls:
+                del self._peers[call.peer]
 
     def pop_of_largest(self) -> grpc.ServicerContext:
         """Removes and returns the oldest call of the connection with the most calls."""
@@ -72,7 +80,7 @@ class Calls:
 
     def pop_older_half(self, latest: float) -> list[grpc.ServicerContext]:
         """Removes and returns the older half of the calls that arrived before `latest`, on the monotonic clock."""
-        calls = [context for since, context in self._since.values() if since <= latest]
+        calls = [call.context for call in self._calls.values() if call.since <= latest]
         older = calls[: (len(calls) + 1) // 2]
         for context in older:
             self.remove(context)
@@ -80,8 +88,8 @@ class Calls:
 
     def pop_all(self) -> list[grpc.ServicerContext]:
         """Removes and returns all calls."""
-        calls = [context for _, context in self._since.values()]
-        self._since.clear()
+        calls = [call.context for call in self._calls.values()]
+        self._calls.clear()
         self._peers.clear()
         return calls
 
@@ -202,7 +210,8 @@ class Arrivals:
     @contextlib.contextmanager
     def _one_at_a_time(self, context: grpc.ServicerContext) -> Iterator[None]:
         """Waits for the turn of a connection whose last large message was refused. Other connections do not wait."""
-        waits = context.peer() in self._refused and self._turn.acquire(timeout=_TURN_SECONDS)
+        is_held = bool(self._refused) and context.peer() in self._refused
+        waits = is_held and self._turn.acquire(timeout=_TURN_SECONDS)
         try:
             yield
         finally:
@@ -215,13 +224,14 @@ class Arrivals:
         try:
             yield
         except BaseException:
-            self._note(context.peer(), size, is_refused=True)
+            self._note(context, size, is_refused=True)
             raise
-        self._note(context.peer(), size, is_refused=False)
+        self._note(context, size, is_refused=False)
 
-    def _note(self, peer: str, size: int, is_refused: bool) -> None:
+    def _note(self, context: grpc.ServicerContext, size: int, is_refused: bool) -> None:
         if size < _LARGE_BYTES:
             return
+        peer = context.peer()
         with self._lock:
             self._refused.pop(peer, None)
             if is_refused:

@@ -7,6 +7,9 @@ from typing import Any
 
 # Handing a request to another thread costs 0.1 ms. A request on the loop's thread blocks all others.
 SHORT_SECONDS = 0.005
+# On a busy machine a short request takes so long now and then, because other processes have the processor. In the pool,
+# whose threads take the interpreter from each other, the next ones would take as long, and would stay there.
+_DISTURBED_SECONDS = 0.02
 # A signature's first runs optimise its graph and fill caches.
 FIRST_RUNS = 10
 _MEMORY = 0.9
@@ -19,13 +22,19 @@ class Pace:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._runs = 0
-        self._seconds = self._size = 0.0
+        self._seconds = self._size = self._latest = 0.0
 
     def record(self, size: int, seconds: float) -> None:
-        """Records the time of a request of `size` bytes. A slow request counts at once and decays slowly."""
+        """Records the time of a request of `size` bytes.
+
+        A slow request counts at once and decays slowly, unless it follows a short one and may have been disturbed.
+        """
         with self._lock:
             self._runs += 1
-            self._seconds = max(seconds, _MEMORY * self._seconds + (1 - _MEMORY) * seconds)
+            mean = _MEMORY * self._seconds + (1 - _MEMORY) * seconds
+            is_disturbed = self._latest < SHORT_SECONDS <= seconds < _DISTURBED_SECONDS
+            self._seconds = mean if is_disturbed else max(seconds, mean)
+            self._latest = seconds
             self._size = _MEMORY * self._size + (1 - _MEMORY) * size if self._runs > 1 else size
 
     def is_short(self, size: int) -> bool:

@@ -139,15 +139,15 @@ def _rows_in_bulk(instances: list[Any], dtypes: Dtypes, kinds: Kinds) -> dict[st
 def _few_rows_in_bulk(columns: Mapping[str, Sequence[Any]], dtypes: Dtypes, kinds: Kinds) -> dict[str, np.ndarray]:
     """Reads the columns of one dtype as a matrix, [columns, rows], and returns its rows. Reads vectors one by one."""
     arrays: dict[str, np.ndarray] = {}
-    names_by_dtype: dict[tf.DType, list[str]] = {}
+    names_by_dtype: dict[int, list[str]] = {}  # by id, because the hash of a dtype is a call of C++
     for name, column in columns.items():
         if type(column[0]) in _NESTED:
             arrays[name] = _bulk(column, dtypes[name], kinds)
         else:
-            names_by_dtype.setdefault(dtypes[name], []).append(name)
-    for dtype, names in names_by_dtype.items():
+            names_by_dtype.setdefault(id(dtypes[name]), []).append(name)
+    for names in names_by_dtype.values():
         values = list(itertools.chain.from_iterable([columns[name] for name in names]))
-        arrays.update(zip(names, _flat(values, dtype, kinds).reshape(len(names), -1), strict=True))
+        arrays.update(zip(names, _flat(values, dtypes[names[0]], kinds).reshape(len(names), -1), strict=True))
     return arrays
 
 

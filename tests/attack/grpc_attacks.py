@@ -44,11 +44,14 @@ from tests.fuzz.rest_requests import request as rest_request
 from tests.fuzz.servable import NAME
 from tests.serving.raw_grpc import (
     CONTINUATION,
+    DATA,
     END_HEADERS,
     HEADERS,
     PING,
     PRIORITY,
+    RST_STREAM,
     SETTINGS,
+    WINDOW_UPDATE,
     UnfinishedMessage,
     asked_calls,
     connect,
@@ -59,6 +62,7 @@ from tests.serving.raw_grpc import (
 
 SERVICE = "/tensorflow.serving.PredictionService"
 PREDICT = f"{SERVICE}/Predict"
+_UNKNOWN = 0x42  # a type of HTTP/2 frames that nobody has defined
 RELOAD = "/tensorflow.serving.ModelService/HandleReloadConfigRequest"
 
 
@@ -364,16 +368,23 @@ def rapid_resets(target: Target) -> list[Measure]:
     return _measured(target, attack)
 
 
-def _floods() -> dict[str, tuple[bytes, bytes]]:
-    """Returns how each flood of HTTP/2's frames begins, and what it repeats."""
+def _floods() -> dict[str, tuple[int, bytes, bytes]]:
+    """Returns of each flood of HTTP/2's frames how many calls it opens, how it begins, and what it repeats."""
     entry, named = bytes([0x40, 1]) + b"y\x7f\x81\x1f" + b"b" * 4096, b"\x83\x86"
     literal = b"\0\x01x\x64" + b"a" * 100
+    smallest, largest = (frame(SETTINGS, 0, 0, b"\0\4" + size) for size in (b"\0\0\0\1", b"\x7f\xff\xff\xff"))
     return {
-        "priorities": (b"", frame(PRIORITY, 0, 1, b"\0\0\0\0\x01") * 1000),
-        "settings": (b"", frame(SETTINGS, 0, 0, b"\0\x04\0\0\xff\xff") * 1000),
-        "pings": (b"", frame(PING, 0, 0, bytes(8)) * 1000),
-        "headers without an end": (frame(HEADERS, 0, 1, named), frame(CONTINUATION, 0, 1, literal * 150) * 10),
-        "headers of a table": (frame(HEADERS, END_HEADERS, 1, named + entry), b""),
+        "priorities": (0, b"", frame(PRIORITY, 0, 1, b"\0\0\0\0\x01") * 1000),
+        "settings": (0, b"", frame(SETTINGS, 0, 0, b"\0\x04\0\0\xff\xff") * 1000),
+        "pings": (0, b"", frame(PING, 0, 0, bytes(8)) * 1000),
+        "headers without an end": (0, frame(HEADERS, 0, 1, named), frame(CONTINUATION, 0, 1, literal * 150) * 10),
+        "headers of a table": (0, frame(HEADERS, END_HEADERS, 1, named + entry), b""),
+        "windows of a call": (1, b"", frame(WINDOW_UPDATE, 0, 1, b"\0\0\0\1") * 1000),
+        "windows of a connection": (0, b"", frame(WINDOW_UPDATE, 0, 0, b"\0\0\0\1") * 1000),
+        "windows of all calls": (100, b"", (smallest + largest) * 500),
+        "a message in frames of a byte": (1, frame(DATA, 0, 1, b"\0\3\0\0\0"), frame(DATA, 0, 1, b"\x0a") * 1000),
+        "frames of no known type": (0, b"", frame(_UNKNOWN, 0, 0) * 1000),
+        "ends of an ended call": (1, b"", frame(RST_STREAM, 0, 1, b"\0\0\0\x08") * 1000),
     }
 
 
@@ -385,13 +396,13 @@ def frame_floods(target: Target) -> list[Measure]:
         most, process = 0, small.server.process
         assert process and small.server.grpc
         with GrpcBystander(small) as rpc, Bystander(small) as other:
-            for start, more in _floods().values():
+            for calls, start, more in _floods().values():
                 with ExitStack() as stack:
                     attackers = [stack.enter_context(connect(small.server.grpc)) for _ in range(3)]
-                    end, stream = time.monotonic() + 8, 3
+                    end, stream = time.monotonic() + 5, 3
                     for attacker in attackers:
                         attacker.settimeout(1)
-                        attacker.sendall(opened_calls(PREDICT, 0) + start)
+                        attacker.sendall(opened_calls(PREDICT, calls) + start)
                     while attackers and time.monotonic() < end:
                         for attacker in list(attackers):
                             try:
