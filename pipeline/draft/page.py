@@ -39,6 +39,7 @@ from ctrpipe.transforms.log.kinds.guess import ColumnSample, Guess
 from ctrpipe.transforms.log.kinds.numeric import AMOUNT
 from ctrpipe.transforms.log.kinds.sequence import ItemSequence
 from ctrpipe.transforms.log.late_ends import rows_without_clicks
+from ctrpipe.transforms.log.queries import has_order
 from ctrpipe.transforms.log.sample import LIST_SEPARATOR, ROWS, LogSample, read_sample
 from ctrpipe.transforms.log.suspects import ALONE, gives_away, own_item_gives_away
 from ctrpipe.transforms.log.words import NUMBER
@@ -159,7 +160,8 @@ def draft(
     if not any(guess.settings for guess in guesses.values()):
         raise _no_columns(path, target.column)
     guesses |= {name: told(guesses[name], words[name]) for name in words if name in guesses}
-    division = divided(sample, guesses, target.column, said.time, said.group, said.user)
+    is_ordered = all(map(has_order, patterns))
+    division = divided(sample, guesses, target.column, said.time, said.group, said.user, is_ordered)
     if division.without:
         text = "left out: no test row has a value of it that a training row has, as the split says"
         guesses[division.without] = Guess({}, text)
