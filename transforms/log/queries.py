@@ -24,6 +24,7 @@ from ctrpipe.common import stores
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.extras import require
 from ctrpipe.common.files import atomic_folder
+from ctrpipe.common.output_folder import check_output
 from ctrpipe.common.printable import excerpt
 from ctrpipe.common.store_names import show_as
 
@@ -73,7 +74,7 @@ def written(patterns: Sequence[str], folder: pathlib.Path) -> list[str]:
         folder: The folder for the files.
 
     Raises:
-        InputError: a query fails or has no rows, or its library is not installed.
+        InputError: a query fails or has no rows, its library is not installed, or the folder cannot be made.
     """
     return [str(_write(pattern, folder) / "*.parquet") if is_query(pattern) else pattern for pattern in patterns]
 
@@ -102,7 +103,7 @@ def _write(pattern: str, folder: pathlib.Path) -> pathlib.Path:
     assert match
     kind, rest = match["kind"], match["rest"].strip()
     shown = shown_query(pattern)
-    folder.mkdir(parents=True, exist_ok=True)
+    check_output(folder)
     digest, rows = hashlib.sha256(), 0
     with tempfile.TemporaryDirectory(prefix=".query-", dir=folder) as unnamed:
         place = pathlib.Path(unnamed)
