@@ -97,7 +97,7 @@ def test_the_scores_of_a_query_name_rows_that_are_kept_and_a_second_call_knows_t
     again = score(models / "parquet", [query], tmp_path / "out")
     assert (again.parts_before, again.scores) == (first.parts, first.scores)
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="file: a file is in the way of the output folder"):
+    with pytest.raises(InputError, match="file/_data: a file is in the way of the output folder"):
         score(models / "parquet", [query], tmp_path / "file")
 
 
