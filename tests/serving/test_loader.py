@@ -109,7 +109,7 @@ def test_an_output_of_more_dimensions_than_numpy_has_is_refused(servable, output
     deeper = {"sizes": np.ones(most + 1, np.int32)}
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"has more than {most} dimensions"):
         servable.run("shaped", deeper, [output])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="has more than 32 dimensions"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="has more than (32|64) dimensions"):  # of both outputs
         servable.peak_bytes("shaped", deeper)
 
 
