@@ -349,10 +349,17 @@ def _own_files(url: str, folder: pathlib.Path) -> set[str]:
 
 
 @contextlib.contextmanager
-def results_at(output: pathlib.Path | str) -> Iterator[Output]:
+def results_at(
+    output: pathlib.Path | str, folder: pathlib.Path | None = None, leave_out: Collection[str] = ()
+) -> Iterator[Output]:
     """Yields a folder for a few results: the output itself, or a folder whose files are uploaded to a URL at the end.
 
     As on a disk, the results replace files with the same name, and other files remain.
+
+    Args:
+        output: The folder, or its URL.
+        folder: For a URL, the local folder, which stays; None for a temporary one, which is removed at the end.
+        leave_out: Names of folders whose files are not uploaded.
 
     Raises:
         StoreError: there is no such bucket, or the store refuses a request or does not answer.
@@ -362,26 +369,28 @@ def results_at(output: pathlib.Path | str) -> Iterator[Output]:
         return
     url = str(output).rstrip("/")
     stores.check_bucket(url)
-    with tempfile.TemporaryDirectory(prefix="ctrpipe-") as name:
-        folder = pathlib.Path(name)
+    with contextlib.ExitStack() as removed:
+        if folder is None:
+            folder = pathlib.Path(removed.enter_context(tempfile.TemporaryDirectory(prefix="ctrpipe-")))
         yield Output(folder, url)
         for path in sorted(folder.rglob("*")):
-            if path.is_file():
-                stores.write_file(stores.join(url, *path.relative_to(folder).parts), path)
+            parts = path.relative_to(folder).parts
+            if path.is_file() and not set(parts) & set(leave_out):
+                stores.write_file(stores.join(url, *parts), path)
 
 
 @contextlib.contextmanager
-def written_file(output: pathlib.Path | str) -> Iterator[Output]:
+def written_file(output: pathlib.Path | str, folder: pathlib.Path | None = None) -> Iterator[Output]:
     """Like `results_at` for a single file: yields its folder, for the file and files next to it."""
     if stores.is_url(output):
         parent = str(output).rstrip("/").rpartition("/")[0]
         if parent.endswith(":/"):
             raise StoreError(f"{output}: a bucket; name a file in it")
-        with results_at(parent) as place:
+        with results_at(parent, folder) as place:
             yield place
     else:
-        folder = stores.local_path(str(output)).parent
-        yield Output(folder, str(folder))
+        beside = stores.local_path(str(output)).parent
+        yield Output(beside, str(beside))
 
 
 # One writer ----------------------------------------------------------------------------------------------------------

@@ -96,6 +96,8 @@ _DENIED = re.compile(
     re.I,
 )
 _READ = re.compile(r"during (?:Head|Get)Object operation")
+_UNTRUSTED = re.compile(r"CERTIFICATE_VERIFY_FAILED")
+_NO_TLS = re.compile(r"WRONG_VERSION_NUMBER|RECORD_LAYER_FAILURE")
 _SKEWED = re.compile(r"RequestTimeTooSkewed|REQUEST_TIME_TOO_SKEWED")
 _ELSEWHERE = re.compile(r"PermanentRedirect|HTTP status 301|AuthorizationHeaderMalformed|IllegalLocationConstraint")
 _PASSING = re.compile(
@@ -111,8 +113,8 @@ _PASSING = re.compile(
     re.I,
 )
 _NOT_REACHED = re.compile(
-    r"curlCode: (?:6|7|28|35|60)\b|Could not (?:resolve|connect)|Connection refused|NewConnectionError|"
-    r"ConnectTimeoutException|SocketTimeoutException|NoRouteToHost"
+    r"curlCode: (?:6|7|28|35|60)\b|Could not (?:resolve|connect)|Failed to (?:resolve|establish)|Connection refused|"
+    r"NewConnectionError|ConnectTimeoutException|SocketTimeoutException|NoRouteToHost"
 )
 
 _NO_SUCH_BUCKET = "no such bucket; check the name in the URL"
@@ -338,7 +340,8 @@ def _store(place: _Place) -> tuple[str, str]:
 
 
 def _lasting(text: str) -> bool:
-    return any(fault.search(text) for fault in (_NO_BUCKET, _EXPIRED, _UNKNOWN, _DENIED, _ELSEWHERE))
+    lasting = (_NO_BUCKET, _EXPIRED, _UNKNOWN, _DENIED, _ELSEWHERE, _UNTRUSTED, _NO_TLS)
+    return any(fault.search(text) for fault in lasting)
 
 
 def _away(url: str, place: _Place, error: Exception, tries: int) -> UnreachableError:
@@ -374,6 +377,13 @@ def _error(url: str, place: _Place, error: Exception) -> StoreError:
         return StoreError(f"{url}: permission denied; check the bucket's policy, and {credentials}")
     if _ELSEWHERE.search(text):
         return StoreError(f"{url}: the bucket is in another region; set AWS_REGION to the bucket's")
+    if _UNTRUSTED.search(text):
+        return StoreError(
+            f"{url}: the server's certificate is not trusted ({_reason(text)}); set SSL_CERT_FILE to the certificates "
+            "of its authority, or correct the URL"
+        )
+    if _NO_TLS.search(text):
+        return StoreError(f"{url}: the server does not speak TLS; write http:// in place of https://")
     endpoint = _ENDPOINTS.get(place.scheme, _OF_PACKAGE)
     return StoreError(f"{url}: the store refuses ({_reason(text)}); check the URL and {endpoint}")
 
@@ -739,7 +749,7 @@ class _WebFile:
             try:
                 return cast(bytes, answer.read())
             except urllib3.exceptions.HTTPError as error:
-                raise OSError(f"Transport: {error}") from error
+                raise _broken_connection(error) from error
 
     def _get(self, bounds: str) -> Any:
         import urllib3  # lazy, see _pool
@@ -754,7 +764,7 @@ class _WebFile:
                 timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=_SILENT_SECONDS),
             )
         except urllib3.exceptions.HTTPError as error:
-            raise OSError(f"Transport: {error}") from error
+            raise _broken_connection(error) from error
 
     @staticmethod
     def _saved(answer: Any) -> IO[bytes]:
@@ -766,10 +776,15 @@ class _WebFile:
             for piece in answer.stream(1 << 20):
                 written += file.write(piece)
         except urllib3.exceptions.HTTPError as error:
-            raise OSError(f"Transport: {error}") from error
+            raise _broken_connection(error) from error
         if expected is not None and written != int(expected):
             raise OSError("Transport: the answer is cut short")
         return file
+
+
+def _broken_connection(error: Exception) -> OSError:
+    """Returns an error of urllib3 with the reason alone, without the pool and the number of tries around it."""
+    return OSError(f"Transport: {getattr(error, 'reason', None) or error}")
 
 
 def _web_error(status: int) -> OSError:

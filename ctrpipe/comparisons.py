@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ctrpipe.bar import with_bar
 from ctrpipe.common.errors import InputError
-from ctrpipe.data import PathLike
+from ctrpipe.common.store_folders import written_file
+from ctrpipe.common.stores import name_of
+from ctrpipe.data import PathLike, place_of
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.pipeline.compare.folders import compare_folders
 from ctrpipe.pipeline.compare.plots import comparison_figure
@@ -16,7 +18,7 @@ from ctrpipe.pipeline.config import load_config
 from ctrpipe.result import Result
 from ctrpipe.runs import Run
 from ctrpipe.scorings import Scoring
-from ctrpipe.settings import Config, source_of
+from ctrpipe.settings import Config, local_model, source_of
 from ctrpipe.sweeps import Sweep
 from ctrpipe.table import Table, interval
 
@@ -101,7 +103,7 @@ def compare(
         task: The label to compare on, alone. None takes the first; `report["further_tasks"]` then has the others.
         shards: Number of shards of the test rows, for the t values.
         config: The configuration of the log. Required for scorings: it names the label columns.
-        output: JSON file to write, with a plot and a page next to it. None writes no file.
+        output: JSON file to write, or its URL in a store, with a plot and a page next to it. None writes no file.
 
     Returns:
         A `Comparison` with metrics per slice, and differences to the first model with 95% confidence intervals.
@@ -117,13 +119,14 @@ def compare(
         log = load_config(source_of(config))
     report = compare_folders([_folders(trainings) for trainings in models], task, shards, log)
     if output is not None:
-        write_comparison(report, pathlib.Path(output))
+        with written_file(file := place_of(output)) as place:
+            write_comparison(report, place.folder / name_of(file))
     return Comparison(report)
 
 
 def _folders(trainings: Compared | Sequence[Compared]) -> list[pathlib.Path]:
     if isinstance(trainings, PathLike):
-        return [pathlib.Path(trainings)]
+        return [local_model(trainings)]
     if isinstance(trainings, Run | Sweep | Scoring):
         return [trainings.output]
     if not isinstance(trainings, Sequence):

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import atomic_path
 from ctrpipe.common.printable import excerpt
+from ctrpipe.common.stores import check_scheme, is_url
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,6 +46,31 @@ Data: TypeAlias = PathLike | Frame | Sequence[PathLike | Frame]
 Logs: TypeAlias = Data | Mapping[str, Data]  # one log, or one for each of train, validation and test
 
 
+def place_of(path: PathLike) -> str:
+    """Returns a path without `file://`, or a store's URL, as text.
+
+    Raises:
+        InputError: a URL has an unsupported scheme or contains credentials, or is a pathlib.Path.
+    """
+    _check_whole(path)
+    return check_scheme(str(path))
+
+
+def local_file(path: PathLike) -> pathlib.Path:
+    """Returns a path. Raises InputError if it is a URL, see `place_of`."""
+    place = place_of(path)
+    if is_url(place):
+        raise InputError(f"{place}: takes a local path here; write the file on this machine first")
+    return pathlib.Path(place)
+
+
+def _check_whole(path: PathLike) -> None:
+    """Raises InputError if a pathlib.Path was made of a URL, of which it keeps one slash of two."""
+    scheme, colon, _ = str(path).partition(":/")
+    if colon and isinstance(path, pathlib.Path) and (scheme == "file" or is_url(f"{scheme}://")):
+        raise InputError(f"{path}: a pathlib.Path cannot hold a URL; give the URL as text")
+
+
 def files_of(data: Data | None, folder: pathlib.Path | None) -> list[str]:
     """Returns the paths and globs of data, after writing in-memory tables to Parquet files.
 
@@ -64,6 +90,9 @@ def files_of(data: Data | None, folder: pathlib.Path | None) -> list[str]:
     parts = [data] if is_frame(data) or not isinstance(data, Sequence) or isinstance(data, str) else data
     if not parts:
         raise InputError("data: an empty list; give at least one file, or check the pattern that found none")
+    for part in parts:
+        if isinstance(part, PathLike):
+            _check_whole(part)
     return [str(part) if isinstance(part, PathLike) else str(write_frame(part, folder or scratch())) for part in parts]
 
 

@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from ctrpipe.data import Data, is_frame, needed_files_of
+from ctrpipe.data import Data, is_frame, local_file, needed_files_of
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result
 from ctrpipe.table import Table
@@ -104,5 +104,5 @@ def init(
     files = needed_files_of(data, None)
     said = Said(label, time, user, group, weight, tuple(drop), delimiter)
     text, unsure = draft_of_known(dataset, files, said) if dataset else draft(files, name=name, said=said)
-    path = None if output is None else write_draft(text, pathlib.Path(output))
+    path = None if output is None else write_draft(text, local_file(output))
     return Draft(text, tuple(unsure), path, data)

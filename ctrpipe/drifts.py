@@ -14,7 +14,7 @@ from ctrpipe.pipeline.report.drift import drift_chart, write_drift
 from ctrpipe.pipeline.run.trained_model import find_model
 from ctrpipe.result import Result
 from ctrpipe.runs import ModelLike, folder_of
-from ctrpipe.settings import Config, overrides, source_of
+from ctrpipe.settings import Config, overrides, results_folder, source_of
 from ctrpipe.table import Table, first_rows
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def drift(
             the training log (`data`) with the serving log (`against`); labels are not needed.
         model: A run or version. If given, the share of each column in the model's explanations is compared as well.
         trust: Whether to import the class of `model` if it is not a class of ctrpipe.
-        output: Folder for drift.json and drift.html. None writes no files.
+        output: Folder for drift.json and drift.html, or its URL in a store. None writes no files.
         settings: Configuration keys to override, as in `run`.
 
     Returns:
@@ -100,10 +100,10 @@ def drift(
     from ctrpipe.pipeline.explain.log_drift import drift_of_logs
 
     loaded = load_config(source_of(config), overrides(settings))
-    folder = None if output is None else pathlib.Path(output)
-    place = None if folder is None else folder / FOLDER
     source = None if model is None else find_model(folder_of(model), trust)
-    report = drift_of_logs(loaded, files_of(data, place), files_of(against, place), kind, source)
-    if folder is not None:
-        write_drift(report, folder)
+    with results_folder(output) as folder:
+        place = None if folder is None else folder / FOLDER
+        report = drift_of_logs(loaded, files_of(data, place), files_of(against, place), kind, source)
+        if folder is not None:
+            write_drift(report, folder)
     return Drift(report, folder)

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import pyarrow as pa
 
 from ctrpipe.bar import with_bar
-from ctrpipe.logged_values import table_with_words, with_words
 from ctrpipe.common.charts import BarChart, chart_figure
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import FOLDER, Data, Frame, PathLike, files_of, is_frame, table_of, write_frame
 from ctrpipe.data import scratch as scratch_folder
+from ctrpipe.logged_values import table_with_words, with_words
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.pipeline.report.explanation import ADDED, importance_bars, row_bars
 from ctrpipe.pipeline.run.trained_model import find_model
 from ctrpipe.result import Result, data_frame
 from ctrpipe.runs import ModelLike, folder_of
+from ctrpipe.settings import results_folder
 from ctrpipe.table import Table, first_rows, interval
 
 if TYPE_CHECKING:
@@ -152,7 +153,8 @@ def explain(
             costs less AUC than this.
         seed: Random seed of the sample and of the permutations.
         trust: Whether to import the model's class if it is not a class of ctrpipe.
-        output: Folder for the JSON file and, without `row`, for an HTML page. None writes no file.
+        output: Folder for the JSON file and, without `row`, for an HTML page, or its URL in a store. None writes no
+            file.
 
     Returns:
         An `Explanation` of the model, or a `RowExplanation` of `row`.
@@ -169,22 +171,22 @@ def explain(
     from ctrpipe.pipeline.explain.explain import Settings
     from ctrpipe.pipeline.explain.question import explain_model, explain_row
 
-    folder = None if output is None else pathlib.Path(output)
     source = folder_of(model)
 
     def version() -> pathlib.Path:
         return find_model(source, trust).version
 
-    files = files_of(with_words(data, version), None if folder is None else folder / FOLDER)
     settings = Settings(rows, repeats, pairs, groups or {}, slice, prune, seed)
-    if row is None:
-        of_model = explain_model(source, files, settings, folder, trust)
-        return Explanation(of_model.explanation, of_model.pruned)
-    compared = baseline if baseline in ("average", "missing") else _line_of(baseline, version)
-    line = _line_of(row, version)
-    of_row = explain_row(source, line, files, settings, str(compared), orders, method, folder, trust)
-    by_method = {one.method: dataclasses.asdict(one) for one in of_row.by_method}
-    return RowExplanation(of_row.by_method[0].probability, by_method)
+    with results_folder(output) as folder:
+        files = files_of(with_words(data, version), None if folder is None else folder / FOLDER)
+        if row is None:
+            of_model = explain_model(source, files, settings, folder, trust)
+            return Explanation(of_model.explanation, of_model.pruned)
+        compared = baseline if baseline in ("average", "missing") else _line_of(baseline, version)
+        line = _line_of(row, version)
+        of_row = explain_row(source, line, files, settings, str(compared), orders, method, folder, trust)
+        by_method = {one.method: dataclasses.asdict(one) for one in of_row.by_method}
+        return RowExplanation(of_row.by_method[0].probability, by_method)
 
 
 def _line_of(row: Row, version: Callable[[], pathlib.Path]) -> str:

@@ -10,6 +10,7 @@ from ctrpipe.common.extras import BASE, COMMANDS, RESUMED, require
 from ctrpipe.common.failures import explain_mistake
 from ctrpipe.common.interrupt import interrupts_delivered_once
 from ctrpipe.common.near import nearest_name
+from ctrpipe.common.store_names import COPIES, with_urls
 from ctrpipe.data import as_given
 
 _MISTYPED = 0.8  # similarity of a keyword and a parameter, from which it is meant rather than a key
@@ -23,7 +24,8 @@ def in_one_line(function: Callable[P, T]) -> Callable[P, T]:
     - Raises InputError if the extra that the function needs is not installed.
     - Raises Interrupted, which a notebook shows as one line, for Ctrl-C and for a notebook's stop button.
     - Unwraps an InputError from a library's exception.
-    - Names unknown configuration keys with two underscores, as in the Python call, and a DataFrame without its file.
+    - Names unknown configuration keys with two underscores, as in the Python call, a DataFrame without its file, and a
+      URL without its copy.
     """
 
     @functools.wraps(function)
@@ -87,7 +89,7 @@ def _as_in_python(error: InputError, options: Mapping[str, Any], known: Iterable
             return InputError(f"{name}: no such key; {hint}")
         if str(error).startswith(setting := f"--set {dotted(name)}="):
             return InputError(f"{name}={str(error).removeprefix(setting)}")
-    text = as_given(str(error))
+    text = with_urls(as_given(str(error)), (COPIES,))
     return error if text == str(error) else InputError(text)
 
 

@@ -1,20 +1,20 @@
 """Evaluate how well a model ranks lists of candidates, and how much of the catalogue it shows."""
 
 import dataclasses
-import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ctrpipe.bar import with_bar
-from ctrpipe.logged_values import with_words
 from ctrpipe.common.charts import chart_figure
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import FOLDER, Data, PathLike, files_of
+from ctrpipe.logged_values import with_words
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.pipeline.ranking.show import charts, write_ranking
 from ctrpipe.pipeline.run.trained_model import find_model
 from ctrpipe.result import Result
 from ctrpipe.runs import ModelLike, folder_of
+from ctrpipe.settings import results_folder
 from ctrpipe.table import Table
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def ranking(
         item: The column with the candidate. None uses the column whose vocabulary a history shares, or the first
             column with the role `item`.
         k: Length of the top of the list that counts (the k of NDCG@k), one number or several.
-        output: Folder for ranking.json and ranking.html. None writes no files.
+        output: Folder for ranking.json and ranking.html, or its URL in a store. None writes no files.
 
     Returns:
         A `Ranking` with the metrics of both orders at each k.
@@ -86,10 +86,10 @@ def ranking(
     # Lazy: TensorFlow, numpy and pyarrow take 4 s to import.
     from ctrpipe.pipeline.ranking.rank import rank
 
-    folder = None if output is None else pathlib.Path(output)
     source = find_model(folder_of(model))
-    files = files_of(with_words(data, lambda: source.version), None if folder is None else folder / FOLDER)
-    report = rank(source, files, group, item, [k] if isinstance(k, int) else k)
-    if folder is not None:
-        write_ranking(report, folder)
+    with results_folder(output) as folder:
+        files = files_of(with_words(data, lambda: source.version), None if folder is None else folder / FOLDER)
+        report = rank(source, files, group, item, [k] if isinstance(k, int) else k)
+        if folder is not None:
+            write_ranking(report, folder)
     return Ranking(report)

@@ -10,14 +10,15 @@ from ctrpipe.bar import with_bar
 from ctrpipe.common.figures import shown
 from ctrpipe.common.files import by_number
 from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.store_folders import written_output
 from ctrpipe.data import FOLDER, Data, PathLike, days_of
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.pipeline.config import load_config
 from ctrpipe.pipeline.replay.days import readable_days
-from ctrpipe.pipeline.replay.run import ReplayPlan, policies_of, run_replay
+from ctrpipe.pipeline.replay.run import RUNS, ReplayPlan, policies_of, run_replay
 from ctrpipe.pipeline.replay.show import replay_figure, write_replay
 from ctrpipe.result import Result, evaluations
-from ctrpipe.settings import Config, output_folder, overrides, source_of
+from ctrpipe.settings import Config, output_place, overrides, source_of
 from ctrpipe.table import Table
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def replay(
         config: The configuration, as in `run`.
         data: A glob with one folder or file per day; a DataFrame or a pyarrow Table with a day column; or a dict with
             one table per day.
-        output: Folder of the replay. None uses runs/<name of the configuration>-replay.
+        output: Folder of the replay, or its URL in a store. None uses runs/<name of the configuration>-replay.
         day: The day column of a DataFrame. For a timestamp, the date counts.
         window: Number of days in the first training run, and in each training run of "retrain".
         policies: "retrain" trains from scratch every day on the last `window` days. "warm" trains every day on that
@@ -108,7 +109,8 @@ def replay(
     load_tensorflow()
 
     loaded = load_config(source_of(config), overrides(settings))
-    folder = output_folder(output, f"{loaded.name}-replay")
-    days = readable_days(loaded, days_of(data, day, folder / FOLDER))
-    plan = ReplayPlan(loaded, days, window, policies_of(policies), overrides(warm_settings or {}), seeds)
-    return Replay(folder, write_replay(run_replay(plan, folder), folder))
+    with written_output(output_place(output, f"{loaded.name}-replay"), leave_out=[RUNS, FOLDER]) as place:
+        folder = place.folder
+        days = readable_days(loaded, days_of(data, day, folder / FOLDER))
+        plan = ReplayPlan(loaded, days, window, policies_of(policies), overrides(warm_settings or {}), seeds)
+        return Replay(folder, write_replay(run_replay(plan, folder), folder))

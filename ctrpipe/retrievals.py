@@ -1,5 +1,6 @@
 """Retrieve the best items of each user with a two-tower model."""
 
+import contextlib
 import dataclasses
 import pathlib
 from typing import TYPE_CHECKING, Any, Literal
@@ -7,14 +8,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow.parquet as pq
 
 from ctrpipe.bar import with_bar
-from ctrpipe.logged_values import with_words
 from ctrpipe.common.charts import Chart, Line, chart_figure
 from ctrpipe.common.libraries import load_tensorflow
-from ctrpipe.data import Data, PathLike, files_of, new_folder
+from ctrpipe.common.store_folders import written_file
+from ctrpipe.common.stores import name_of
+from ctrpipe.data import Data, PathLike, files_of, new_folder, place_of
+from ctrpipe.logged_values import with_words
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.pipeline.run.trained_model import find_model
 from ctrpipe.result import Result
 from ctrpipe.runs import ModelLike, folder_of
+from ctrpipe.serving.stored import versions_at
 from ctrpipe.table import Table
 
 if TYPE_CHECKING:
@@ -94,8 +98,10 @@ def retrieve(
         model: A run, the folder of a model's versions, or one version.
         items: A log with the items: files or globs, a DataFrame or a pyarrow Table. None uses the run's training rows.
         queries: A log with the users, of the same types as `items`. None retrieves nothing.
-        output: Folder of versions for the version with the index. None if `model` already has an index.
-        answers: Parquet file for the retrieved items. None for a temporary file, removed when the process ends.
+        output: Folder of versions for the version with the index, or its URL in a store. None if `model` already has
+            an index.
+        answers: Parquet file for the retrieved items, or its URL. None for a temporary file, removed when the process
+            ends.
         item: The column with the item. None uses the column whose vocabulary a history shares, or the first column
             with the role `item`.
         top: Number of items to retrieve per query.
@@ -127,23 +133,29 @@ def retrieve(
     def version() -> pathlib.Path:
         return find_model(source).version
 
-    done = retrieve_items(
-        source,
-        files_of(with_words(items, version), None),
-        None if output is None else pathlib.Path(output),
-        files_of(with_words(queries, version), None),
-        None if answers is None else pathlib.Path(answers),
-        item,
-        top,
-        index,
-        Approximate(recall, cells),
-    )
+    with contextlib.ExitStack() as written:
+        versions = None if output is None else written.enter_context(versions_at(place_of(output))).folder
+        file = None
+        if answers is not None:
+            beside = written.enter_context(written_file(place := place_of(answers), new_folder()))
+            file = beside.folder / name_of(place)
+        done = retrieve_items(
+            source,
+            files_of(with_words(items, version), None),
+            versions,
+            files_of(with_words(queries, version), None),
+            file,
+            item,
+            top,
+            index,
+            Approximate(recall, cells),
+        )
     made, answered = done.indexed, done.answered
     return Retrieval(
         done.version,
         None if made is None else len(made.found.names),
         None if made is None or made.recall is None else made.recall.share,
-        None if answers is None else pathlib.Path(answers),
+        file,
         0 if answered is None else answered.rows,
         0 if answered is None else answered.malformed,
     )

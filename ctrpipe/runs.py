@@ -12,7 +12,7 @@ from ctrpipe.data import FOLDER, Logs, PathLike, log_of
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result, evaluations
 from ctrpipe.serving.layout import base_path_of
-from ctrpipe.settings import Config, data_of, local_model, output_folder, overrides, source_of
+from ctrpipe.settings import Config, data_of, local_model, output_place, overrides, source_of
 from ctrpipe.table import Table
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def run(
     loaded = load_config(source_of(config), overrides(settings))
     if warm_start is not None:
         loaded = with_parent(loaded, str(folder_of(warm_start)))
-    with output_of_run(str(output or output_folder(None, loaded.name)), loaded.serving.model_name) as folder:
+    with output_of_run(output_place(output, loaded.name), loaded.serving.model_name) as folder:
         loaded, files = log_of(loaded, data_of(config, data), folder / FOLDER)
         try:
             metrics = run_pipeline(loaded, joined(files, loaded, folder), folder)

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ctrpipe.bar import with_bar
-from ctrpipe.logged_values import with_words
 from ctrpipe.common.charts import Histogram, Line, chart_figure
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.store_folders import work_folder
 from ctrpipe.common.stores import is_url
-from ctrpipe.data import Data, PathLike, index_of, needed_files_of, new_folder
+from ctrpipe.data import Data, PathLike, index_of, needed_files_of, new_folder, place_of
+from ctrpipe.logged_values import with_words
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result
 from ctrpipe.runs import ModelLike, versions_of
@@ -24,8 +24,6 @@ from ctrpipe.table import Table
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
-
-FOLDER = "_data"  # subfolder for Parquet files of in-memory tables; readers of the scores skip the underscore
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -119,16 +117,16 @@ def score(
     load_tensorflow()
     # Lazy: TensorFlow and TFDV take 4 s to import.
     from ctrpipe.pipeline.monitoring.score_log import score_log
+    from ctrpipe.serving.scoring.folder import DATA
 
-    folder = new_folder() if output is None else pathlib.Path(output)
-    if is_url(place := str(output)):
-        folder = work_folder(place)
+    place = str(new_folder()) if output is None else place_of(output)
+    folder = work_folder(place) if is_url(place) else pathlib.Path(place)
     versions = versions_of(model)
-    files = needed_files_of(with_words(data, lambda: find_version(versions)), folder / FOLDER)
+    files = needed_files_of(with_words(data, lambda: find_version(versions)), folder / DATA)
     result = score_log(
         versions,
         files,
-        place if output else folder,
+        place,
         workers,
         kept=[keep] if isinstance(keep, str) else list(keep),
     )

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.near import nearest_name
+from ctrpipe.common.stores import is_url
+from ctrpipe.data import place_of
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.runs import ModelLike, versions_of
 from ctrpipe.serving.layout import find_version
@@ -84,12 +86,13 @@ class Server:
 def serve(model: ModelLike, *, name: str = NAME, rest_port: int = 0, grpc_port: int = 0, **flags: Any) -> Server:
     """Serves a model over REST and gRPC from threads of this process.
 
-    The server loads new versions that appear in the folder. It ignores the XLA flags, which affect the whole process.
-    On CPUs not made by Intel, `ctrpipe serve` disables oneDNN, which makes requests of one row faster. TensorFlow reads
-    this setting at import: if this process has already imported TensorFlow, such requests may take longer here.
+    The server loads new versions that appear in the folder, or at its URL. It ignores the XLA flags, which affect the
+    whole process. On CPUs not made by Intel, `ctrpipe serve` disables oneDNN, which makes requests of one row faster.
+    TensorFlow reads this setting at import: if this process has already imported TensorFlow, such requests may take
+    longer here.
 
     Args:
-        model: A run whose model was pushed or its folder, or the folder of a model's versions.
+        model: A run whose model was pushed or its folder, or the folder of a model's versions; or its URL in a store.
         name: Name of the model in URLs.
         rest_port: REST port. 0 picks a free port.
         grpc_port: gRPC port. 0 picks a free port.
@@ -112,10 +115,8 @@ def serve(model: ModelLike, *, name: str = NAME, rest_port: int = 0, grpc_port: 
         near = nearest_name(unknown[0], known)
         hint = f"did you mean {near}?" if near else "`ctrpipe serve --help` lists the flags"
         raise InputError(f"{unknown[0]}: no such flag of the server; {hint}")
-    folder = versions_of(model)
-    if find_version(folder) == folder:  # a single version: the server expects its parent folder
-        raise InputError(f"{folder}: a version; give the folder of versions that it is in")
-    own = {"model_base_path": folder.resolve(), "model_name": name}
+    base, folder = _base_of(model)
+    own = {"model_base_path": base, "model_name": name}
     options = parse_flags([f"--{flag}={_text(value)}" for flag, value in {**own, **flags}.items()])
     set_environment(options)
     load_tensorflow()
@@ -126,6 +127,25 @@ def serve(model: ModelLike, *, name: str = NAME, rest_port: int = 0, grpc_port: 
         addresses = starting.enter_context(running_server(options, rest_port, grpc_port))
         rest, grpc = str(addresses.rest), str(addresses.grpc)
         return Server(f"{rest}/v1/models/{name}", rest, grpc, starting.pop_all(), folder)
+
+
+def _base_of(model: ModelLike) -> tuple[str, pathlib.Path]:
+    """Returns the folder of a model's versions as the server's flag takes it, and the local folder of its versions.
+
+    Raises:
+        InputError: there is no such folder of versions, or the store refuses a request or does not answer.
+    """
+    if isinstance(model, str) and is_url(model):
+        # Lazy: pyarrow and pydantic take 0.3 s, and a path needs none.
+        from ctrpipe.common.store_folders import local_copy
+        from ctrpipe.serving.stored import base_url_of
+
+        base = base_url_of(place_of(model), wait=False)
+        return base, local_copy(base)
+    folder = versions_of(model)
+    if find_version(folder) == folder:  # a single version: the server expects its parent folder
+        raise InputError(f"{folder}: a version; give the folder of versions that it is in")
+    return str(folder.resolve()), folder
 
 
 def _text(value: Any) -> str:

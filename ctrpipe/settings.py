@@ -1,12 +1,14 @@
 """Convert configurations and keywords such as `training__epochs=2` for the pipeline."""
 
+import contextlib
 import json
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from ctrpipe.common.errors import InputError
-from ctrpipe.data import Data, Logs, PathLike
+from ctrpipe.common.stores import is_url
+from ctrpipe.data import FOLDER, Data, Logs, PathLike, new_folder, place_of
 from ctrpipe.drafts import Draft
 from ctrpipe.mistakes import dotted
 from ctrpipe.serving.stored import fetch_model
@@ -14,20 +16,25 @@ from ctrpipe.serving.stored import fetch_model
 if TYPE_CHECKING:
     from ctrpipe.pipeline.config import Source
 
-# A YAML file or the name of a packaged one, a dict of its values, or the result of `init`.
+# A YAML file, its URL in a store or the name of a packaged one, a dict of its values, or the result of `init`.
 Config: TypeAlias = PathLike | Mapping[str, Any] | Draft
 
 
 def source_of(config: Config) -> "Source":
-    """Returns the configuration as an argument of `ctrpipe.pipeline.config.load_config`.
+    """Returns the configuration as an argument of `ctrpipe.pipeline.config.load_config`. Fetches it from a URL.
 
     Raises:
-        InputError: the configuration has another type.
+        InputError: the configuration has another type, or a store has no such file, refuses the request or does not
+            answer.
     """
     if isinstance(config, Draft):
         return config.config
     if isinstance(config, PathLike):
-        return pathlib.Path(config)
+        if is_url(place := place_of(config)):
+            from ctrpipe.common.store_folders import fetch_file  # lazy: pyarrow takes 0.2 s, and a path needs none
+
+            return fetch_file(place)
+        return pathlib.Path(place)
     if isinstance(config, Mapping):
         return config
     kind = type(config).__name__
@@ -66,14 +73,33 @@ def grids(grid: Mapping[str, Sequence[Any]]) -> tuple[str, ...]:
     return tuple(f"{dotted(name)}={','.join(_text(name, value) for value in values)}" for name, values in grid.items())
 
 
-def output_folder(output: PathLike | None, name: str) -> pathlib.Path:
-    """Returns the output folder, by default runs/<name>."""
-    return pathlib.Path("runs") / name if output is None else pathlib.Path(output)
+def output_place(output: PathLike | None, name: str) -> str:
+    """Returns the output folder or its URL, by default runs/<name>. Raises InputError, see `place_of`."""
+    return f"runs/{name}" if output is None else place_of(output)
+
+
+@contextlib.contextmanager
+def results_folder(output: PathLike | None) -> Iterator[pathlib.Path | None]:
+    """Yields the folder of a function's files; None without an output.
+
+    For a URL, yields a folder that is removed when the process ends, and uploads its files after the block, without
+    in-memory tables.
+
+    Raises:
+        InputError: see `place_of`; or the store has no such bucket, refuses a request or does not answer.
+    """
+    from ctrpipe.common.store_folders import results_at  # lazy: takes 0.1 s, and `import ctrpipe` needs none
+
+    if output is None:
+        yield None
+        return
+    with results_at(place_of(output), new_folder(), leave_out=[FOLDER]) as place:
+        yield place.folder
 
 
 def local_model(model: PathLike) -> pathlib.Path:
-    """Returns a path unchanged. Downloads the model or run that a store's URL names, and returns its local folder."""
-    return fetch_model(str(model))
+    """Returns a local path. Downloads the model or run that a store's URL names, and returns its local folder."""
+    return fetch_model(place_of(model))
 
 
 def _text(name: str, value: Any) -> str:

@@ -11,7 +11,7 @@ from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import FOLDER, Data, PathLike, files_of
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result, evaluations
-from ctrpipe.settings import Config, data_of, grids, output_folder, overrides, source_of
+from ctrpipe.settings import Config, data_of, grids, output_place, overrides, source_of
 from ctrpipe.table import Table
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def sweep(
         config: A run configuration, as in `run`, together with `grid`; or a sweep file, which can list points that do
             not form a grid.
         data: The log: files or globs, a DataFrame or a pyarrow Table. None uses the configuration's `data.paths`.
-        output: Folder of the sweep. None uses runs/<name of the sweep>.
+        output: Folder of the sweep, or its URL in a store. None uses runs/<name of the sweep>.
         grid: Configuration keys and the list of values of each. Every combination is a point.
         seeds: Number of training runs per point. None uses the value of the sweep file, or 3.
         name: Name of the sweep. None uses the name in the file.
@@ -115,11 +115,13 @@ def sweep(
     """
     load_tensorflow()
     # Lazy: TensorFlow takes 3 s to import.
+    from ctrpipe.common.store_folders import written_output
+    from ctrpipe.pipeline.run.prepared import MADE_OF_LOG
     from ctrpipe.pipeline.sweep.plan import make_plan
     from ctrpipe.pipeline.sweep.sweep import sweep as run_sweep
 
     other = None if run_config is None else source_of(run_config)
     plan = make_plan(source_of(config), overrides(settings), grids(grid or {}), seeds, name, latency, costs, other)
-    folder = output_folder(output, plan.name)
-    files = files_of(data_of(config, data), folder / FOLDER)
-    return Sweep(folder, run_sweep(plan, files, folder, keep_models))
+    with written_output(output_place(output, plan.name), leave_out=MADE_OF_LOG) as place:
+        files = files_of(data_of(config, data), place.folder / FOLDER)
+        return Sweep(place.folder, run_sweep(plan, files, place.folder, keep_models))

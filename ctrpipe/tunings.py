@@ -10,7 +10,7 @@ from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import FOLDER, Data, PathLike, files_of
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result, data_frame
-from ctrpipe.settings import Config, data_of, output_folder, overrides, source_of
+from ctrpipe.settings import Config, data_of, output_place, overrides, source_of
 from ctrpipe.table import Table
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def tune(
         config: The configuration, as in `run`. Its `search` section is the search space; without it, the model's
             default search space is used.
         data: The log: files or globs, a DataFrame or a pyarrow Table. None uses the configuration's `data.paths`.
-        output: Folder of the search. None uses runs/<name of the configuration>-tune.
+        output: Folder of the search, or its URL in a store. None uses runs/<name of the configuration>-tune.
         trials: Total number of trials, including those of earlier calls. Give `trials`, `budget` or both.
         budget: Total time of all trials and the comparison at the end, such as "2h" or "90m".
         workers: Number of trials to run in parallel, each in its own process.
@@ -133,12 +133,14 @@ def tune(
     load_tensorflow()
     plan = make_plan(source_of(config), overrides(settings), limits, objective, workers, p99_ms, seeds)
     # Lazy: Keras takes 4 s, and load_tensorflow, which comes first, suppresses TensorFlow's start-up lines.
-    from ctrpipe.pipeline.run.prepared import joined
+    from ctrpipe.common.store_folders import written_output
+    from ctrpipe.pipeline.run.prepared import MADE_OF_LOG, joined
     from ctrpipe.pipeline.tune.results import BEST
     from ctrpipe.pipeline.tune.run import run_tune
 
-    folder = output_folder(output, f"{plan.name}-tune")
     base = plan.space.base
-    files = files_of(data_of(config, data), folder / FOLDER)
-    summary = run_tune(plan, joined(files or base.data.paths, base, folder), folder)
+    with written_output(output_place(output, f"{plan.name}-tune"), leave_out=MADE_OF_LOG) as place:
+        folder = place.folder
+        files = files_of(data_of(config, data), folder / FOLDER)
+        summary = run_tune(plan, joined(files or base.data.paths, base, folder), folder)
     return Tuning(folder, folder / BEST, summary.report)

@@ -39,6 +39,7 @@ from ctrpipe.transforms.log.ingest import (
 )
 from ctrpipe.transforms.log.kinds.kind import Seen
 from ctrpipe.transforms.log.pretrained_table import pretrained_tables, read_table
+from ctrpipe.transforms.log.queries import told_of_order
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.repeats import hash_rows, repeats
 from ctrpipe.transforms.log.split_counts import count_splits, is_countable, is_readable, rows_of_splits
@@ -191,7 +192,7 @@ def _check_files(config: RunConfig, patterns: Sequence[str], findings: Findings,
             if is_whole_log:
                 findings.notes += [*_same_files(files), *footers(config.data, files)]
                 if config.data.split.by == "order":
-                    findings.notes += dated_names(files)
+                    findings.notes += [*told_of_order(patterns), *dated_names(files)]
                 if findings.rows or not findings.rejected:  # a log of malformed rows alone has no splits
                     _check_splits(config, files, findings)
         except InputError as error:

@@ -33,16 +33,19 @@ def divided(
     time: str | None = None,
     group: str | None = None,
     user: str | None = None,
+    has_order: bool = True,
 ) -> Division:
     """Returns how to split a log: by time if its rows are not in the order of their times, otherwise by order.
 
-    Splits by group, such as session, if the rows of a group are scattered or the log is sorted by its label.
+    Splits by group, such as session, if the rows of a group are scattered or the log is sorted by its label. Without an
+    order, splits by time or at random.
 
     Args:
         sample: The first rows of a log.
         guesses: The kind of each column.
         label: The label's column.
         time, group, user: Columns named by the user; None: guessed.
+        has_order: Whether the log's rows have an order, unlike those of a table in a database.
     """
     if time:
         guess = guesses.get(time)
@@ -56,14 +59,17 @@ def divided(
         return Division({"by": "order"}, why)
     keys = {name: _time_keys(sample.columns[name], _time_format(guesses[name])) for name in times}
     own = [name for name in times if not OTHER_TIME.search(name) and not _is_after_the_rows(name, keys)]
+    if own and not has_order:
+        return _by_time(own[0], "as a table has no order", _time_format(guesses[own[0]]))
     out_of_order = [name for name in own if not _rises(keys[name])]
     if out_of_order:
         first = out_of_order[0]
         return _by_time(first, "as it says that the log is not in the order of time", _time_format(guesses[first]))
     grouping = group_of(sample, label)
     column = _one_line(grouping.column) if grouping else ""
-    if _runs(sample.columns[label]) <= 3:
-        why = "at random, because the log seems to be sorted by the label"
+    if not has_order or _runs(sample.columns[label]) <= 3:
+        seen = "the log seems to be sorted by the label" if has_order else "a table has no order"
+        why = f"at random, because {seen}"
         if grouping:
             why += f"; the rows of one {column} are in one split"
             return Division(_of_group(grouping.column), why, grouping.column)

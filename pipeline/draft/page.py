@@ -15,7 +15,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import openmp_missing
 from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.printable import excerpt
-from ctrpipe.common.stores import is_url
+from ctrpipe.common.stores import is_url, local_path
 from ctrpipe.pipeline.config.load import check_config, read_yaml
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
 from ctrpipe.pipeline.draft.columns import CLICK_TASK, LabelGuess, guess_column, guess_label, guess_number
@@ -39,6 +39,7 @@ from ctrpipe.transforms.log.kinds.guess import ColumnSample, Guess
 from ctrpipe.transforms.log.kinds.numeric import AMOUNT
 from ctrpipe.transforms.log.kinds.sequence import ItemSequence
 from ctrpipe.transforms.log.late_ends import rows_without_clicks
+from ctrpipe.transforms.log.queries import has_order
 from ctrpipe.transforms.log.sample import LIST_SEPARATOR, ROWS, LogSample, read_sample
 from ctrpipe.transforms.log.suspects import ALONE, gives_away, own_item_gives_away
 from ctrpipe.transforms.log.words import NUMBER
@@ -159,7 +160,8 @@ def draft(
     if not any(guess.settings for guess in guesses.values()):
         raise _no_columns(path, target.column)
     guesses |= {name: told(guesses[name], words[name]) for name in words if name in guesses}
-    division = divided(sample, guesses, target.column, said.time, said.group, said.user)
+    is_ordered = all(map(has_order, patterns))
+    division = divided(sample, guesses, target.column, said.time, said.group, said.user, is_ordered)
     if division.without:
         text = "left out: no test row has a value of it that a training row has, as the split says"
         guesses[division.without] = Guess({}, text)
@@ -222,7 +224,7 @@ def draft_of_known(dataset: str, patterns: Sequence[str], said: Said | None = No
         said: Must be None or say nothing: the columns of the set are known.
 
     Raises:
-        InputError: there is no such set, or the folder lacks its files.
+        InputError: there is no such set, the folder is a URL, or it lacks the set's files.
     """
     if dataset not in SETS:
         known = ", ".join(SETS)
@@ -231,7 +233,9 @@ def draft_of_known(dataset: str, patterns: Sequence[str], said: Said | None = No
     if len(patterns) != 1 or given:
         beside = given[0] if given else f"{len(patterns)} paths"
         raise InputError(f"--dataset {dataset} and {beside}: give the folder of the set alone")
-    return draft_of_set(dataset, pathlib.Path(patterns[0]))
+    if is_url(patterns[0]):
+        raise InputError(f"{patterns[0]}: --dataset takes a local path; copy the folder of the set here first")
+    return draft_of_set(dataset, local_path(patterns[0]))
 
 
 def _of_kddcup2012(folder: str) -> str:

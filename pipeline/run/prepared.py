@@ -13,7 +13,7 @@ from ctrpipe.transforms.histories import prepare as prepare_impressions
 from ctrpipe.transforms.kddcup2012 import Options, Prepared, is_kddcup2012, prepare
 from ctrpipe.transforms.labels.late_labels import join_late_labels, summary_of
 from ctrpipe.transforms.log.files import find_files
-from ctrpipe.transforms.log.queries import written
+from ctrpipe.transforms.log.queries import told_of_order, written
 from ctrpipe.transforms.log.sample import read_sample, spec_of_texts
 from ctrpipe.transforms.log.spec import Data
 from ctrpipe.transforms.tables.impressions import rows_of_lists
@@ -73,6 +73,9 @@ def joined(paths: Sequence[str], config: RunConfig, output: pathlib.Path) -> lis
         InputError: the files cannot be read or prepared, the output folder cannot be made, or another process works in
             it.
     """
+    if config.data.split.by == "order":
+        for line in told_of_order(paths):
+            announce(line)
     paths = written(paths, output / DATA)
     if config.data.impressions:
         announce("Making rows of the lists of impressions")

@@ -19,6 +19,7 @@ from ctrpipe.transforms.log.files import FileState, Range, state_of
 
 # Readers of a folder of Parquet files skip names that start with an underscore.
 DEAD_LETTER = "_dead_letter"
+DATA = "_data"  # the rows of queries and in-memory tables
 UNFINISHED = "_unfinished"
 SUMMARY = "_summary.json"
 SAMPLE = "sample"

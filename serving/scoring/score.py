@@ -18,13 +18,14 @@ from ctrpipe.common.processes import Workers, cores
 from ctrpipe.serving.assets import read_log_spec
 from ctrpipe.serving.layout import find_version
 from ctrpipe.serving.rows import Scorer
-from ctrpipe.serving.scoring.folder import ScoredPart, ScoringFolder, ScoringPlan, check_kept, score_columns
+from ctrpipe.serving.scoring.folder import DATA, ScoredPart, ScoringFolder, ScoringPlan, check_kept, score_columns
 from ctrpipe.serving.scoring.part import BINS, ScoreCounts, score_part
 from ctrpipe.serving.truths import rows_of_log
 from ctrpipe.transforms.log.column_types import Mixture
 from ctrpipe.transforms.log.files import check_still, find_files
 from ctrpipe.transforms.log.held_objects import held_objects
 from ctrpipe.transforms.log.lines import CHUNK_BYTES
+from ctrpipe.transforms.log.queries import written
 from ctrpipe.transforms.log.readers import LogReader, plan
 from ctrpipe.transforms.log.spec import LogSpec
 
@@ -92,9 +93,10 @@ def score(
 
     Args:
         model: The folder of a model's versions (the newest is used), or one version.
-        inputs: The log's files and globs.
+        inputs: The log's files, globs, queries and tables.
         output: The folder for part-*.parquet (file, line, ctr, further tasks, model_version; one row per line in line
-            order, no score for a malformed one), _dead_letter/part-*.jsonl and _summary.json.
+            order, no score for a malformed one), _dead_letter/part-*.jsonl, _summary.json, and the rows of queries and
+            tables in _data.
         beam_args: Arguments for Beam. If there are any, Beam scores the parts on the runner that they name. Its workers
             must see the same files as this process.
         workers: The number of parts scored concurrently in this process; None: one per core. The result does not
@@ -110,8 +112,8 @@ def score(
     started = time.monotonic()
     version = find_version(model).resolve()
     spec = read_log_spec(version)
-    files = find_files(inputs)
     folder = ScoringFolder(output.resolve())
+    files = find_files(written(inputs, folder.output / DATA))
     check_kept(kept, list(spec.data.labels))
     options: dict[str, Any] = {"sample_rows": sample_rows, **({"kept": list(kept)} if kept else {})}
     if done := folder.finished(version, files, options):

@@ -3,7 +3,7 @@
 from ctrpipe.common.lines import say
 from ctrpipe.common.progress import announce
 from ctrpipe.common.store_folders import local_copy, work_folder
-from ctrpipe.common.store_names import CACHE, with_urls
+from ctrpipe.common.store_names import CACHE, show_as, with_urls
 
 
 def test_a_line_names_the_url_that_was_given(monkeypatch, tmp_path, capsys):
@@ -24,3 +24,10 @@ def test_a_line_names_the_url_that_was_given(monkeypatch, tmp_path, capsys):
     account = work_folder("abfs://box@account.dfs.core.windows.net/runs")
     assert with_urls(str(account)) == "abfs://box@account.dfs.core.windows.net/runs"
     assert with_urls(f"{tmp_path}/held/x") == f"{tmp_path}/held/x"
+
+
+def test_a_line_names_the_query_that_was_given():
+    show_as("query-0123456789abcdef/part-00000.parquet", "delta:shop@7")
+    show_as("query-fedcba9876543210", "duckdb:select 1")
+    assert with_urls("rows of /tmp/a/query-0123456789abcdef/part-00000.parquet: row 3") == "rows of delta:shop@7: row 3"
+    assert with_urls("data/query-fedcba9876543210/part-00002.parquet") == "duckdb:select 1/part-00002.parquet"

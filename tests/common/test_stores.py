@@ -1,10 +1,14 @@
 """Objects in stores: found, read by ranges, written whole, and asked for again after faults that pass."""
 
+import functools
 import hashlib
+import http.server
 import os
 import random
 import re
+import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -331,6 +335,47 @@ def test_a_server_without_ranges_is_read_too(web):
         stores.matching(f"{url}/*.csv")
     with pytest.raises(StoreError, match="a web server is read-only"):
         stores.write_bytes(f"{url}/x", b"1")
+
+
+@pytest.mark.parametrize(
+    ("url", "error", "says"),
+    [
+        ("https://none.invalid/x", UnreachableError, r"the store does not answer \(Transport: .*none.invalid"),
+        ("https://127.0.0.1:PORT/x", StoreError, "the server does not speak TLS; write http:// in place of https://$"),
+    ],
+)
+def test_a_web_server_that_cannot_be_reached_is_said_soon(web, monkeypatch, url, error, says):
+    monkeypatch.setattr(stores, "_FIRST_SECONDS", 0.2)
+    monkeypatch.setattr(stores, "_answered", set())
+    began = time.monotonic()
+    with pytest.raises(error, match=says):
+        stores.read_bytes(url.replace("PORT", web[0].rpartition(":")[2]))
+    assert time.monotonic() - began < 9  # of the 10 s that other faults are repeated for
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_a_certificate_that_is_not_trusted_is_said_soon(tmp_path, monkeypatch):
+    files = ["-keyout", str(tmp_path / "key.pem"), "-out", str(tmp_path / "certificate.pem")]
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", *files, *names]
+    subprocess.run(command, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "certificate.pem", tmp_path / "key.pem")
+    (tmp_path / "log.csv").write_bytes(b"a,b")
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"https://localhost:{server.server_port}/log.csv"
+        began = time.monotonic()
+        with pytest.raises(StoreError, match="certificate is not trusted .*; set SSL_CERT_FILE"):
+            stores.read_bytes(url)
+        assert time.monotonic() - began < 9
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "certificate.pem"))
+        stores._pool.cache_clear()  # of a process that began without it
+        assert stores.read_bytes(url) == b"a,b"
+        server.shutdown()
+    stores._pool.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -258,6 +258,13 @@ def test_wrong_use_of_the_option_is_one_line(tmp_path):
         assert done.exit_code == 2 and message in done.output
 
 
+def test_the_folder_of_a_set_is_on_this_machine(tmp_path):
+    with pytest.raises(InputError, match="^s3://sets/criteo: --dataset takes a local path"):
+        draft_of_known("criteo", ["s3://sets/criteo"])
+    SHAPES["criteo"][1](tmp_path)
+    assert draft_of_known("criteo", [f"file://{tmp_path}"]) == draft_of_known("criteo", [str(tmp_path)])
+
+
 def test_from_python_too(tmp_path):
     movielens_1m(tmp_path / "set")
     made = ctrpipe.init(tmp_path / "set", dataset="movielens", output=tmp_path / "films.yaml")

@@ -83,6 +83,24 @@ def test_each_kind_of_log_labelled_or_not(models, tmp_path, kind, labelled):
     assert {(row["file"], row["model_version"]) for row in found} == {(str(log), "3")}
 
 
+def test_the_scores_of_a_query_name_rows_that_are_kept_and_a_second_call_knows_them(models, tmp_path):
+    log = tmp_path / "log.csv"
+    log.write_text("n,c\n" + text(delimiter=",", labelled=False))
+    query = f"duckdb:select * from '{log}' where n is not null order by n"
+    first = score(models / "parquet", [query], tmp_path / "out")
+    found = read(tmp_path / "out")
+    expected = [probability(n, c) for _, n, c in sorted(row for row in ROWS if row[1] is not None)]
+    assert sorted(row["ctr"] for row in found) == pytest.approx(sorted(expected), abs=1e-6)
+    [named] = {row["file"] for row in found}
+    kept = pyarrow.parquet.read_table(named)
+    assert pathlib.Path(named).is_relative_to(tmp_path / "out") and kept["n"].to_pylist() == [-2.0, 5.0, 30.5]
+    again = score(models / "parquet", [query], tmp_path / "out")
+    assert (again.parts_before, again.scores) == (first.parts, first.scores)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="file/_data: a file is in the way of the output folder"):
+        score(models / "parquet", [query], tmp_path / "file")
+
+
 @pytest.mark.parametrize("kind", ["tsv", "csv", "parquet"])
 def test_columns_that_are_kept_stand_beside_the_scores(models, tmp_path, small_pieces, kind):
     rows = [(f"u{row % 7}" if row % 5 else "", 10**9 + row, float(row), "é" * (row % 3)) for row in range(60)]

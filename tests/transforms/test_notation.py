@@ -128,3 +128,19 @@ def test_a_quoted_backslash_at_the_end_is_no_escape_for_a_first_look(tmp_path):
     (tmp_path / "log.csv").write_text('y,n,c\n1,2,"C:\\dir\\"\n0,3,"D:\\"\n')
     sample = read_sample(str(tmp_path / "log.csv"))
     assert "escape" not in sample.data and sample.columns["c"] == ["C:\\dir\\", "D:\\"]
+
+
+@pytest.mark.parametrize("delimiter", [",", "\t", "::"])
+def test_a_first_look_finds_escaped_delimiters(tmp_path, delimiter):
+    rows = [["n", "c", "y"], *([str(n), f"a\\{delimiter}b{n}" if n % 3 else f"c{n}", str(n % 2)] for n in range(30))]
+    path = tmp_path / "log.txt"
+    path.write_text("".join(delimiter.join(row) + "\n" for row in rows))
+    sample = read_sample(str(path))
+    assert sample.data["escape"] == "\\" and sample.data["header"] is True
+    assert list(sample.columns) == ["n", "c", "y"] and sample.columns["c"][:2] == ["c0", f"a{delimiter}b1"]
+
+
+def test_a_backslash_before_a_delimiter_may_end_a_value(tmp_path):
+    (tmp_path / "log.csv").write_text("c,y\n" + "".join(f"D:\\dir{n}\\,{n % 2}\n" for n in range(30)))
+    sample = read_sample(str(tmp_path / "log.csv"))
+    assert "escape" not in sample.data and sample.columns["c"][0] == "D:\\dir0\\"

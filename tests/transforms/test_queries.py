@@ -8,13 +8,14 @@ import pyarrow as pa
 import pytest
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.store_names import with_urls
 from ctrpipe.pipeline.config.load import check_config
 from ctrpipe.pipeline.draft.check_log import check_log
 from ctrpipe.pipeline.draft.page import draft
 from ctrpipe.pipeline.run.prepared import joined
 from ctrpipe.transforms.log import queries
 from ctrpipe.transforms.log.files import find_files
-from ctrpipe.transforms.log.queries import is_query, written
+from ctrpipe.transforms.log.queries import has_order, is_query, told_of_order, written
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.spec import LogSpec
 from tests.small_config import SMALL
@@ -170,3 +171,42 @@ def test_first_look_check_and_run_read_a_query(tmp_path):
     assert found.rows == 100 and not found.errors
     [log] = joined([query], config, tmp_path / "run")
     assert log.startswith(str(tmp_path / "run" / "data" / "query-")) and len(find_files([log])) == 1
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("log.csv", True),
+        ("s3://bucket/order by/log.csv", True),
+        ("duckdb:select * from 'log.csv'", False),
+        ("duckdb:select * from 'log.csv' ORDER\n BY shown_at", True),
+        ("sql:sqlite:///shop.db;select order_by from log", False),
+        ("sql:sqlite:///shop.db;select * from log order by 1", True),
+        ("delta:shop", False),
+        ("iceberg:prod.shop.log", False),
+    ],
+)
+def test_only_files_and_ordered_queries_have_an_order(pattern, expected):
+    assert has_order(pattern) == expected and bool(told_of_order([pattern])) != expected
+
+
+def test_a_draft_of_rows_without_an_order_splits_by_time_or_at_random_and_an_order_is_noted(tmp_path, capsys):
+    rows = "".join(f"{n % 3 // 2},m{n % 5},2026-11-01 {n // 60:02}:{n % 60:02}:00\n" for n in range(200))
+    (tmp_path / "log.csv").write_text("click,device,shown\n" + rows)
+    query = f"duckdb:select * from '{tmp_path / 'log.csv'}'"
+    assert "by: time, column: shown" in draft([query])[0]
+    assert "split: {by: order}" in draft([f"{query} order by shown"])[0]
+    assert "split: {by: hash}" in draft([query.replace("*", "click, device")])[0]
+    data = {"format": "parquet", "header": False, "labels": {"ctr": "click"}, "split": {"by": "order"}}
+    config = check_config(
+        with_changes(SMALL, {"data": data, "features": [{"kind": "categorical", "columns": ["device"]}]}), (), "x"
+    )
+    [noted] = [note for note in check_log(config, [query]).notes if "these rows have no order" in note]
+    assert noted.startswith("duckdb:select * from '")
+    joined([query], config, tmp_path / "run")
+    assert noted in capsys.readouterr().err
+
+
+def test_lines_about_a_query_name_it(tmp_path):
+    [made] = find_files([f"duckdb:{as_csv(tmp_path)}"])
+    assert with_urls(f"{made}: row 3").startswith("duckdb:select * from ")

@@ -24,10 +24,13 @@ from ctrpipe.common import stores
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.extras import require
 from ctrpipe.common.files import atomic_folder
+from ctrpipe.common.output_folder import check_output
 from ctrpipe.common.printable import excerpt
+from ctrpipe.common.store_names import show_as
 
 _FORM = re.compile(r"(?P<kind>duckdb|sql|delta|iceberg):(?P<rest>.+)", re.DOTALL)
 _DATABASE = re.compile(r"(?P<file>[^\s:]+):(?P<query>\s*\w.*)", re.DOTALL)
+_ORDER = re.compile(r"\border\s+by\b", re.IGNORECASE)
 _BATCH_ROWS = 1 << 17
 _SHOWN = 60  # characters of a query in a message
 
@@ -35,6 +38,30 @@ _SHOWN = 60  # characters of a query in a message
 def is_query(pattern: str) -> bool:
     """Returns whether a pattern is a query or a table instead of files."""
     return _FORM.fullmatch(pattern) is not None
+
+
+def has_order(pattern: str) -> bool:
+    """Returns whether a log's rows have an order: not those of a table, or of a query without `order by`."""
+    match = _FORM.fullmatch(pattern)
+    return match is None or (match["kind"] in ("duckdb", "sql") and _ORDER.search(match["rest"]) is not None)
+
+
+def told_of_order(patterns: Sequence[str]) -> list[str]:
+    """Returns a sentence for each query or table whose rows have no order, for a split by order."""
+    return [
+        f"{shown_query(pattern)}: these rows have no order, which a split by order needs; give the query an order by, "
+        "or split by time or by hash"
+        for pattern in patterns
+        if not has_order(pattern)
+    ]
+
+
+def shown_query(pattern: str) -> str:
+    """Returns a query or table as messages show it: without a database's URL, which may contain a password."""
+    match = _FORM.fullmatch(pattern)
+    if match is None:
+        return pattern
+    return f"{match['kind']}:{excerpt(_without_url(match['kind'], match['rest'].strip()), _SHOWN)}"
 
 
 def written(patterns: Sequence[str], folder: pathlib.Path) -> list[str]:
@@ -47,7 +74,7 @@ def written(patterns: Sequence[str], folder: pathlib.Path) -> list[str]:
         folder: The folder for the files.
 
     Raises:
-        InputError: a query fails or has no rows, or its library is not installed.
+        InputError: a query fails or has no rows, its library is not installed, or the folder cannot be made.
     """
     return [str(_write(pattern, folder) / "*.parquet") if is_query(pattern) else pattern for pattern in patterns]
 
@@ -75,8 +102,8 @@ def _write(pattern: str, folder: pathlib.Path) -> pathlib.Path:
     match = _FORM.fullmatch(pattern)
     assert match
     kind, rest = match["kind"], match["rest"].strip()
-    shown = f"{kind}:{excerpt(_without_url(kind, rest), _SHOWN)}"
-    folder.mkdir(parents=True, exist_ok=True)
+    shown = shown_query(pattern)
+    check_output(folder)
     digest, rows = hashlib.sha256(), 0
     with tempfile.TemporaryDirectory(prefix=".query-", dir=folder) as unnamed:
         place = pathlib.Path(unnamed)
@@ -95,6 +122,7 @@ def _write(pattern: str, folder: pathlib.Path) -> pathlib.Path:
             with atomic_folder(final) as unfinished:
                 for path in place.glob("*.parquet"):
                     path.rename(unfinished / path.name)
+    show_as(final.name if number else f"{final.name}/part-00000.parquet", shown)
     return final
 
 

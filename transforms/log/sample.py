@@ -67,6 +67,7 @@ _INNER_SIGNS = (",", ";", "/", "~")  # for lists in lists
 _CRITEO = ["label", *(f"I{n}" for n in range(1, 14)), *(f"C{n}" for n in range(1, 27))]
 _NO_LABEL = "(none)"  # placeholder for files without a label
 _HEX = re.compile(r"[0-9a-f]{8}")
+_ESCAPED = re.compile(r"\\.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -507,11 +508,21 @@ def _of_table(path: str, text: bytes, lines: list[bytes], delimiter: str | None,
 
 
 def _has_escapes(lines: list[str], delimiter: str) -> bool:
-    r"""Returns whether a text has \" inside quoted values, or \N for a missing value between tabs."""
+    r"""Returns whether a text has escaped delimiters, \" in quoted values, or \N for a missing value between tabs."""
+    if _has_escaped_delimiters(lines, delimiter):
+        return True
     if delimiter == "\t":
         return any("\\N" in line.split("\t") for line in lines if "\\N" in line)
     inside = re.compile(rf'(?<!\\)\\"(?!\s*({re.escape(delimiter)}|$))')
     return any('"' in line and inside.search(line) for line in lines)
+
+
+def _has_escaped_delimiters(lines: list[str], delimiter: str) -> bool:
+    """Returns whether more lines have the usual number of values if a backslash escapes the delimiter."""
+    if not any(f"\\{delimiter}" in line for line in lines):
+        return False
+    without = [_ESCAPED.sub("_", line) for line in lines]
+    return _share(_unquoted(without, delimiter)) > _share(_unquoted(lines, delimiter))
 
 
 def _has_blanks(lines: list[str], delimiter: str) -> bool:
