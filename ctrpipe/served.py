@@ -89,7 +89,7 @@ def serve(model: ModelLike, *, name: str = NAME, rest_port: int = 0, grpc_port: 
     this setting at import: if this process has already imported TensorFlow, such requests may take longer here.
 
     Args:
-        model: A run whose model was pushed or its folder, or the folder of a model's versions.
+        model: A run whose model was pushed, its folder, the folder of a model's versions, or a version to serve alone.
         name: Name of the model in URLs.
         rest_port: REST port. 0 picks a free port.
         grpc_port: gRPC port. 0 picks a free port.
@@ -113,8 +113,7 @@ def serve(model: ModelLike, *, name: str = NAME, rest_port: int = 0, grpc_port: 
         hint = f"did you mean {near}?" if near else "`ctrpipe serve --help` lists the flags"
         raise InputError(f"{unknown[0]}: no such flag of the server; {hint}")
     folder = versions_of(model)
-    if find_version(folder) == folder:  # a single version: the server expects its parent folder
-        raise InputError(f"{folder}: a version; give the folder of versions that it is in")
+    find_version(folder)
     own = {"model_base_path": folder.resolve(), "model_name": name}
     options = parse_flags([f"--{flag}={_text(value)}" for flag, value in {**own, **flags}.items()])
     set_environment(options)

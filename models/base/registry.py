@@ -149,8 +149,31 @@ def create(name: str, feature_map: FeatureMap, **hyperparameters: Any) -> "CTRMo
 
 
 def check_hyperparameters(name: str, **hyperparameters: Any) -> None:
-    """Raises ValueError if the model or a hyperparameter does not exist, or a value has the wrong type."""
-    check_values(name, model_class(name).options(), hyperparameters)
+    """Checks a model's hyperparameters before it is created.
+
+    Raises:
+        ValueError: the model or a hyperparameter does not exist, a value has the wrong type, or one without a default
+            is not given.
+    """
+    check_values(name, known_options(name), hyperparameters)
+    check_none_missing(name, hyperparameters)
+
+
+def known_options(name: str) -> dict[str, Any]:
+    """Returns a model's hyperparameters with their defaults. The value of one without a default is None.
+
+    Raises:
+        ValueError: see `model_class`.
+    """
+    model = model_class(name)
+    return {**model.options(), **dict.fromkeys(model.required_options())}
+
+
+def check_none_missing(name: str, hyperparameters: Mapping[str, Any]) -> None:
+    """Raises ValueError if a hyperparameter without a default is not given."""
+    for needed in model_class(name).required_options():
+        if needed not in hyperparameters:
+            raise ValueError(f"{name}: the hyperparameter '{needed}' has no default; set it")
 
 
 def check_values(name: str, options: Mapping[str, Any], hyperparameters: Mapping[str, Any]) -> None:
