@@ -48,6 +48,7 @@ _FEWEST_ITEMS = 20  # different values of this column
 _FEWEST_CLICKS = 30  # of which a tenth are test rows
 _FEWEST_ROWS = 30  # below a second header
 _MANY_ALIKE = 8  # columns that share a comment
+_NAMED = 4  # columns that share a question, by name
 # A file that a program numbers or names by date, as Spark and Beam do, or a folder of a partition, as Hive names it.
 _PART = re.compile(r"part([-_]?\d.*)?|[\d_-]+|[^=]+=.*")
 
@@ -194,11 +195,7 @@ def draft(
         )
     if target.is_unsure:
         unsure.append(f"{target.column}: {target.comment}")
-    unsure += [
-        f"{name}: {guess.comment.removesuffix('?')}{'?' if guess.comment.endswith('?') else '.'}"
-        for name, guess in guesses.items()
-        if guess.unsure
-    ]
+    unsure += _asked(guesses)
     unsure += [f"{name}: {role.comment}" for name, role in weights.items() if name != said.weight]
     unsure += [
         f"{name} looks like a label too, and is left out: it would give the label away." for name in target.others
@@ -558,6 +555,18 @@ def _comments(members: Sequence[tuple[str, Guess]]) -> Iterator[str]:
         if len(columns) >= _MANY_ALIKE:
             columns = [f"{columns[0]} to {columns[-1]}, {len(columns):,} columns"]
         yield from (f"  #{'?' if unsure else ''} {column}: {comment}" for column in columns)
+
+
+def _asked(guesses: Mapping[str, Guess]) -> Iterator[str]:
+    """Yields a sentence for each comment on columns to ask about, one for all columns that share it."""
+    columns: dict[str, list[str]] = {}
+    for name, guess in guesses.items():
+        if guess.unsure:
+            columns.setdefault(guess.comment, []).append(name)
+    for comment, names in columns.items():
+        shown = names if len(names) <= _NAMED else [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1:,} more columns"]
+        named = " and ".join(part for part in (", ".join(shown[:-1]), shown[-1]) if part)
+        yield f"{named}: {comment.removesuffix('?')}{'?' if comment.endswith('?') else '.'}"
 
 
 def _one_line(column: str) -> str:
