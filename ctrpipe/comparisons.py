@@ -12,7 +12,7 @@ from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result
 from ctrpipe.runs import Run
 from ctrpipe.scorings import Scoring
-from ctrpipe.settings import Config, source_of
+from ctrpipe.settings import Config, local_model, source_of
 from ctrpipe.sweeps import Sweep
 from ctrpipe.table import Table, interval
 
@@ -129,7 +129,7 @@ def compare(
 
 def _folders(trainings: Compared | Sequence[Compared]) -> list[pathlib.Path]:
     if isinstance(trainings, PathLike):
-        return [pathlib.Path(trainings)]
+        return [local_model(trainings)]
     if isinstance(trainings, Run | Sweep | Scoring):
         return [trainings.output]
     if not isinstance(trainings, Sequence):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ctrpipe.common import foreign
 from ctrpipe.common.near import nearest_name
 from ctrpipe.common.packages import PACKAGE, PARTS
+from ctrpipe.models.base.checks import require_positive
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.layers.boosted import Boosted
 
@@ -185,7 +186,7 @@ def check_values(name: str, options: Mapping[str, Any], hyperparameters: Mapping
         hyperparameters: The hyperparameters to check.
 
     Raises:
-        ValueError: a hyperparameter does not exist, or a value has the wrong type.
+        ValueError: a hyperparameter does not exist, a value has the wrong type, or embeddings have no width.
     """
     for key, value in hyperparameters.items():
         if key not in options:
@@ -194,6 +195,8 @@ def check_values(name: str, options: Mapping[str, Any], hyperparameters: Mapping
         allowed |= key in _PER_LAYER and _fits(value, [0.0])
         if not allowed and not _fits(value, options[key]):
             raise ValueError(f"{name}: {key} should be like its default {options[key]!r}. Received: {value!r}")
+        if key == "embedding_dim":
+            require_positive(embedding_dim=value)
 
 
 def _fits(value: Any, default: Any) -> bool:
