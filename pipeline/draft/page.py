@@ -20,6 +20,7 @@ from ctrpipe.pipeline.config.load import check_config, read_yaml
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
 from ctrpipe.pipeline.draft.columns import CLICK_TASK, LabelGuess, guess_column, guess_label, guess_number
 from ctrpipe.pipeline.draft.division import Division, divided
+from ctrpipe.pipeline.draft.event_words import event_rule, keys_of_events
 from ctrpipe.pipeline.draft.made_columns import MadeColumn
 from ctrpipe.pipeline.draft.missing_words import as_missing, missing_words, told, with_missing_values
 from ctrpipe.pipeline.draft.numbered import numbered_vectors
@@ -126,6 +127,7 @@ def draft(
     targets = [target.column, *([target.number.column] if target.number else [])]
     _check_plain(path, forms, targets)
     sample = with_missing_values(sample, words, targets)
+    _check_events(path, sample, target)
     if target.has_gaps:  # rows without a label say nothing about the other columns and the label
         sample = sample.with_values(target.column)
     clicks = target.clicks(sample.columns[target.column])
@@ -259,6 +261,19 @@ def _label(path: str, sample: LogSample, label: str | None) -> LabelGuess:
             f"{path}: none of {excerpt(', '.join(sample.columns))} looks like a label; name it with --label"
         )
     return guess
+
+
+def _check_events(path: str, sample: LogSample, target: LabelGuess) -> None:
+    """Raises InputError if a row is an event, such as a click beside the row of its impression."""
+    if event_rule(target.column, sample.columns[target.column]) is None or not isinstance(target.rule, dict):
+        return
+    if keys := keys_of_events(sample, target.column, target.rule["positive"]):
+        positive, negative = (" or ".join(target.rule[key]) for key in ("positive", "negative"))
+        raise InputError(
+            f"{path}: {target.column} names events: a row with {positive} has an earlier one with {negative} of the "
+            f"same {' and '.join(map(_one_line, keys))}, and a model needs one row for each impression; write "
+            "impressions and clicks to a file each, and join them by `ctrpipe prepare labels`"
+        )
 
 
 def _check_second_header(path: str, sample: LogSample, label: str) -> None:
