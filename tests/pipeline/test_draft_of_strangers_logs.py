@@ -355,7 +355,7 @@ def test_the_time_of_a_click_is_a_label_where_others_have_none(tmp_path, said):
     log = {"shown_at": shown, "ad": [f"a{one}" for one in RANDOM.integers(0, 30, rows)], "clicked_at": clicked}
     values, unsure = drafted(tmp_path, log, **said)
     assert values["data"]["labels"] == {"ctr": {"column": "clicked_at", "negative": [""]}}
-    assert any(line.startswith("clicked_at: a row without a time, 7") for line in unsure)
+    assert any(line.startswith("clicked_at: a row without a time, ") for line in unsure)
     found = check_log(check_config(values, (), "log.yaml"), [str(tmp_path / "log.csv")])
     assert not found.errors and found.rejected == 0
 
