@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 COLUMNS = 3  # charts per row of a figure
 TICKS = 5
+BAR_TICKS = 3  # the names and the values of bars leave little room
 LARGE = 10_000  # from this number on, an axis says 10k
 FAINTEST = 0.01  # of a cell: no fill at all would have no tooltip
 Range = tuple[float, float]
@@ -129,12 +130,14 @@ class BarChart:
         bars: The bars.
         label: The name of the value's axis.
         mark: The value of a vertical dotted line.
+        signed: Whether a value is a change, which is written with its sign.
     """
 
     title: str
     bars: Sequence[Bar]
     label: str
     mark: float | None = None
+    signed: bool = True
 
     @property
     def size(self) -> tuple[float, float]:
@@ -147,12 +150,12 @@ class BarChart:
         colors = [PLUS if bar.value >= 0 else MINUS for bar in self.bars]
         drawn = axis.barh(places, [bar.value for bar in self.bars], height=0.7, color=colors)
         for place, bar, patch in zip(places, self.bars, drawn, strict=True):
-            with_tips(patch, [f"{_named(bar)}: {bar.value:+.5f}"])
+            with_tips(patch, [f"{_named(bar)}: {self._text(bar.value, 5)}"])
             if bar.interval:
                 axis.plot(bar.interval, (place, place), "|-", color=TEXT, linewidth=1, markersize=5)
         axis.set_yticks(places, [shown_name(_named(bar)) for bar in self.bars])
         values = axis.secondary_yaxis("right")
-        values.set_yticks(places, [f"{bar.value:+.4f}" for bar in self.bars])
+        values.set_yticks(places, [self._text(bar.value, 4) for bar in self.bars])
         for one in (axis, values):
             one.tick_params(axis="y", length=0)
             one.spines[:].set_visible(False)
@@ -163,7 +166,10 @@ class BarChart:
         if self.mark is not None:
             axis.axvline(self.mark, linestyle=":", color=MUTED)
         axis.set_xlabel(self.label)
-        _limit_ticks(axis)
+        _limit_ticks(axis, BAR_TICKS)
+
+    def _text(self, value: float, decimals: int) -> str:
+        return f"{value:+.{decimals}f}" if self.signed else f"{value:.{decimals - 2}f}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -351,10 +357,10 @@ def _engineering() -> "EngFormatter":
     return EngFormatter(sep="")
 
 
-def _limit_ticks(axis: "Axes") -> None:
+def _limit_ticks(axis: "Axes", ticks: int = TICKS) -> None:
     from matplotlib.ticker import MaxNLocator  # lazy, see figures.style
 
-    axis.xaxis.set_major_locator(MaxNLocator(TICKS))
+    axis.xaxis.set_major_locator(MaxNLocator(ticks))
 
 
 def _named(bar: Bar) -> str:

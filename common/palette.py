@@ -22,7 +22,7 @@ COLORS = {
     "--c4": ("#8a4fa3", "#d6a4e8"),
     "--c5": ("#4a5058", "#b8bec8"),
 }
-TEXT, MUTED, RULE = (COLORS[name][0] for name in ("--text", "--muted", "--rule"))
+PAGE, TEXT, MUTED, RULE = (COLORS[name][0] for name in ("--page", "--text", "--muted", "--rule"))
 SERIES = tuple(light for name, (light, _) in COLORS.items() if name.startswith("--c"))
 PLUS, MINUS = SERIES[:2]  # above and below 0
 

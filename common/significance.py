@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 ALPHA = 0.05  # family-wise error rate of a table
 
+_SHOWN = 0.0001  # the smallest p-value that is written
+
 
 def quantile(probability: float, freedom: float | None = None) -> float:
     """Returns a quantile of Student's t distribution, or of the standard normal one without degrees of freedom.
@@ -45,6 +47,18 @@ def two_sided(statistic: float, freedom: float | None = None) -> float:
     from scipy.special import stdtr  # lazy, see quantile
 
     return float(2 * stdtr(freedom, -abs(statistic)))
+
+
+def p_text(value: float | None) -> str:
+    """Writes a p-value with two digits, "<0.0001" for a smaller one, and "-" for None.
+
+    Example:
+        >>> p_text(0.15964), p_text(0.0), p_text(None)
+        ('0.16', '<0.0001', '-')
+    """
+    if value is None:
+        return "-"
+    return f"{value:.2g}" if value >= _SHOWN else f"<{_SHOWN}"
 
 
 def holm(p_values: Sequence[float] | npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -69,6 +69,8 @@ class Comparison(Result):
         return records
 
     def _table(self) -> Table:
+        from ctrpipe.common.significance import p_text  # lazy: numpy, which a finished comparison has imported
+
         is_number = "rmse" in self.slices[0]["metrics"][self.models[0]]
         first, second = ("rmse", "mae") if is_number else ("auc", "log_loss")
         header = ("slice", "model", first, second, f"{first} difference", "95%", "p")
@@ -77,7 +79,7 @@ class Comparison(Result):
             for name, metrics in part["metrics"].items():
                 tested = part["differences"].get(name, {}).get(first, {})
                 known = [metrics[first], metrics[second], tested.get("difference")]
-                rows.append([part["slice"], name, *known, interval(tested.get("interval")), tested.get("p")])
+                rows.append([part["slice"], name, *known, interval(tested.get("interval")), p_text(tested.get("p"))])
         return Table(header, rows)
 
     @in_one_line

@@ -92,7 +92,8 @@ def serve(model: ModelLike, *, name: str = NAME, rest_port: int = 0, grpc_port: 
     longer here.
 
     Args:
-        model: A run whose model was pushed or its folder, or the folder of a model's versions; or its URL in a store.
+        model: A run whose model was pushed, its folder, the folder of a model's versions, or a version to serve alone;
+            or its URL in a store.
         name: Name of the model in URLs.
         rest_port: REST port. 0 picks a free port.
         grpc_port: gRPC port. 0 picks a free port.
@@ -130,7 +131,7 @@ def serve(model: ModelLike, *, name: str = NAME, rest_port: int = 0, grpc_port: 
 
 
 def _base_of(model: ModelLike) -> tuple[str, pathlib.Path]:
-    """Returns the folder of a model's versions as the server's flag takes it, and the local folder of its versions.
+    """Returns the folder of a model's versions, or a version, as the server's flag takes it; and as a local folder.
 
     Raises:
         InputError: there is no such folder of versions, or the store refuses a request or does not answer.
@@ -143,8 +144,7 @@ def _base_of(model: ModelLike) -> tuple[str, pathlib.Path]:
         base = base_url_of(place_of(model), wait=False)
         return base, local_copy(base)
     folder = versions_of(model)
-    if find_version(folder) == folder:  # a single version: the server expects its parent folder
-        raise InputError(f"{folder}: a version; give the folder of versions that it is in")
+    find_version(folder)
     return str(folder.resolve()), folder
 
 

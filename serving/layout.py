@@ -18,6 +18,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import check_ends
 
 PUSHED = "models"  # the folder of a run's pushed models
+RESULTS = "metrics.json"  # of a finished run
 SAVED_MODEL = "saved_model.pb"
 _SAVED_MODEL_TEXT = "saved_model.pbtxt"
 _FINGERPRINT = "fingerprint.pb"  # of TensorFlow, which reads it with the graph
@@ -119,7 +120,7 @@ def base_path_of(model: pathlib.Path) -> pathlib.Path:
     Raises:
         InputError: the run pushed no model, or models of several names.
     """
-    if graph_file(model).exists() or newest_version(model) or not (model / "metrics.json").exists():
+    if graph_file(model).exists() or newest_version(model) or not (model / RESULTS).exists():
         return model
     pushed = sorted(path for path in (model / PUSHED).glob("*") if newest_version(path))
     if not pushed:
@@ -128,6 +129,12 @@ def base_path_of(model: pathlib.Path) -> pathlib.Path:
         names = ", ".join(path.name for path in pushed)
         raise InputError(f"{model}: this run pushed models of several names, {names}; give {model / PUSHED}/<name>")
     return pushed[0]
+
+
+def is_unfinished(folder: pathlib.Path) -> bool:
+    """Returns whether a folder is the output of a run that has not finished."""
+    is_run = (folder / ".lock").exists() or (folder / "tfx").is_dir()
+    return is_run and not (folder / RESULTS).exists() and newest_version(folder) is None
 
 
 def run_of(model: pathlib.Path) -> pathlib.Path:
@@ -140,7 +147,7 @@ def run_of(model: pathlib.Path) -> pathlib.Path:
     place = model.absolute()
     base_path = place.parent if graph_file(place).exists() else place
     run = base_path.parent.parent
-    metrics = run / "metrics.json"
+    metrics = run / RESULTS
     if base_path.parent.name != PUSHED or not newest_version(base_path) or not metrics.exists():
         return model
     check_run(run)

@@ -6,6 +6,7 @@ version without a manifest is incomplete, because it is being written or its pro
 
 import contextlib
 import logging
+import os
 import pathlib
 import shutil
 from collections.abc import Callable, Collection, Iterator
@@ -24,7 +25,7 @@ from ctrpipe.common.store_folders import (
 )
 from ctrpipe.common.store_names import CACHE
 from ctrpipe.common.stores import StoreError, UnreachableError
-from ctrpipe.serving.layout import PUSHED, SAVED_MODEL, newest_version, versions
+from ctrpipe.serving.layout import PUSHED, RESULTS, SAVED_MODEL, graph_file, is_unfinished, newest_version, versions
 
 log = logging.getLogger(__name__)
 _ASKED_ABOUT = 2  # versions, one by one
@@ -70,26 +71,26 @@ def base_url_of(url: str, wait: bool) -> str:
     URLs that were copied before are resolved without the store, which may be unavailable.
 
     Args:
-        url: A run, or a folder of versions.
+        url: A run, a folder of versions, or a version.
         wait: Whether the URL may still be empty.
 
     Raises:
-        InputError: the URL is empty, a single version, a run without a model, or a run with models of several names; or
-            the store refuses the request or does not answer.
+        InputError: the URL is empty, a run without a model, or a run with models of several names; or the store refuses
+            the request or does not answer.
     """
     url = url.rstrip("/")
     copy = local_copy(url)
-    if versions(copy):
+    if versions(copy) or graph_file(copy).exists():
         return url
     copied = [path.name for path in (copy / PUSHED).glob("*") if versions(path)]
     if len(copied) == 1:
         return stores.join(url, PUSHED, copied[0])
     names = {stores.name_of(each) for each, _ in stores.objects_below(url, recursive=False)}
     if SAVED_MODEL in names:
-        raise InputError(f"{url}: a single version; give the folder that it is in, {url.rpartition('/')[0]}")
+        return url
     if not names and not wait:
         raise InputError(f"{url}: nothing is there; give a run, or RUN/models/<name>, or --wait for it to appear")
-    if "metrics.json" not in names or any(name.isdecimal() for name in names):
+    if RESULTS not in names or any(name.isdecimal() for name in names):
         return url
     models = stores.join(url, PUSHED)
     pushed = [each for each, size in stores.objects_below(models, recursive=False) if size is None]
@@ -101,10 +102,62 @@ def base_url_of(url: str, wait: bool) -> str:
     return pushed[0]
 
 
+def is_awaited(base: pathlib.Path | str) -> bool:
+    """Returns whether a base path is missing, empty, or the output of a run that has not finished.
+
+    Raises:
+        StoreError: the store refuses the request or does not answer.
+    """
+    if isinstance(base, str) and stores.is_url(base):
+        copy = local_copy(base)
+        if versions(copy) or graph_file(copy).exists():
+            return False
+        names = {stores.name_of(each) for each, _ in stores.objects_below(base.rstrip("/"), recursive=False)}
+        return not any(name.isdecimal() or name in (SAVED_MODEL, RESULTS) for name in names)
+    folder = pathlib.Path(base)
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return True
+    return is_unfinished(folder)
+
+
+def split_version(model: pathlib.Path | str) -> tuple[pathlib.Path | str, int | None]:
+    """Splits a version's folder or URL into the folder of versions and the number of the version.
+
+    Args:
+        model: A version, or a folder of versions, which may be missing or empty.
+
+    Returns:
+        The folder of versions, and the version's number; for other folders the folder itself and None.
+
+    Raises:
+        InputError: the folder's name is no number; or the store refuses the request or does not answer.
+    """
+    if isinstance(model, str) and stores.is_url(model):
+        url = model.rstrip("/")
+        copy = local_copy(url)  # what is copied is served without the store, which may be unavailable
+        is_version = graph_file(copy).exists() or (not versions(copy) and stores.is_file(stores.join(url, SAVED_MODEL)))
+        if not is_version:
+            return model, None
+        base, _, name = url.rpartition("/")
+        if _is_number(name):
+            return base, int(name)
+    else:
+        if not graph_file(pathlib.Path(model)).exists():
+            return model, None
+        for path in (pathlib.Path(os.path.abspath(model)), pathlib.Path(model).resolve()):  # the first may be a link
+            if _is_number(path.name):
+                return path.parent, int(path.name)
+    raise InputError(f"{model}: the folder of a version, but its name is not its number; rename it to one, such as 1")
+
+
+def _is_number(name: str) -> bool:
+    return name.isdecimal() and str(int(name)) == name
+
+
 def numbers_below(base: str) -> list[int]:
     """Returns the numbers of a model's versions in a store, lowest first, including incomplete versions."""
     names = (stores.name_of(url) for url, size in stores.objects_below(base, recursive=False) if size is None)
-    return sorted(int(name) for name in names if name.isdecimal() and str(int(name)) == name)
+    return sorted(int(name) for name in names if _is_number(name))
 
 
 def is_whole(base: str, number: int) -> bool:

@@ -457,6 +457,14 @@ class CTRModel(keras.Model):
                 break
         return defaults
 
+    @classmethod
+    def required_options(cls) -> tuple[str, ...]:
+        """Returns the hyperparameters of the class's own constructor that have no default."""
+        _, _, *parameters = inspect.signature(cls.__init__).parameters.values()  # without self and the FeatureMap
+        named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        chosen = [each.name for each in parameters if each.default is each.empty and each.kind in named]
+        return tuple(name for name in chosen if name not in NO_OPTIONS)
+
 
 def batch_size(inputs: Inputs) -> Tensor:
     """Returns the number of rows of packed tensors."""

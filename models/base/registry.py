@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ctrpipe.common import foreign
 from ctrpipe.common.near import nearest_name
 from ctrpipe.common.packages import PACKAGE, PARTS
+from ctrpipe.models.base.checks import require_positive
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.layers.boosted import Boosted
 
@@ -149,8 +150,31 @@ def create(name: str, feature_map: FeatureMap, **hyperparameters: Any) -> "CTRMo
 
 
 def check_hyperparameters(name: str, **hyperparameters: Any) -> None:
-    """Raises ValueError if the model or a hyperparameter does not exist, or a value has the wrong type."""
-    check_values(name, model_class(name).options(), hyperparameters)
+    """Checks a model's hyperparameters before it is created.
+
+    Raises:
+        ValueError: the model or a hyperparameter does not exist, a value has the wrong type, or one without a default
+            is not given.
+    """
+    check_values(name, known_options(name), hyperparameters)
+    check_none_missing(name, hyperparameters)
+
+
+def known_options(name: str) -> dict[str, Any]:
+    """Returns a model's hyperparameters with their defaults. The value of one without a default is None.
+
+    Raises:
+        ValueError: see `model_class`.
+    """
+    model = model_class(name)
+    return {**model.options(), **dict.fromkeys(model.required_options())}
+
+
+def check_none_missing(name: str, hyperparameters: Mapping[str, Any]) -> None:
+    """Raises ValueError if a hyperparameter without a default is not given."""
+    for needed in model_class(name).required_options():
+        if needed not in hyperparameters:
+            raise ValueError(f"{name}: the hyperparameter '{needed}' has no default; set it")
 
 
 def check_values(name: str, options: Mapping[str, Any], hyperparameters: Mapping[str, Any]) -> None:
@@ -162,7 +186,7 @@ def check_values(name: str, options: Mapping[str, Any], hyperparameters: Mapping
         hyperparameters: The hyperparameters to check.
 
     Raises:
-        ValueError: a hyperparameter does not exist, or a value has the wrong type.
+        ValueError: a hyperparameter does not exist, a value has the wrong type, or embeddings have no width.
     """
     for key, value in hyperparameters.items():
         if key not in options:
@@ -171,6 +195,8 @@ def check_values(name: str, options: Mapping[str, Any], hyperparameters: Mapping
         allowed |= key in _PER_LAYER and _fits(value, [0.0])
         if not allowed and not _fits(value, options[key]):
             raise ValueError(f"{name}: {key} should be like its default {options[key]!r}. Received: {value!r}")
+        if key == "embedding_dim":
+            require_positive(embedding_dim=value)
 
 
 def _fits(value: Any, default: Any) -> bool:

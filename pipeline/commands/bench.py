@@ -32,7 +32,7 @@ def bench() -> None:
 @click.option("--grpc", default=None, metavar="HOST:PORT", help="gRPC address of --target. A local server has one.")
 @click.option("--beside", default=None, metavar="URL", help="Compare with this server of the same model, interleaved.")
 @click.option("--beside-grpc", default=None, metavar="HOST:PORT", help="gRPC address of --beside.")
-@click.option("--model", "models", multiple=True, type=MODEL, help="Folder of versions. Further models: ratios only.")
+@click.option("--model", "models", multiple=True, type=MODEL, help="Run, model or version. Further ones: ratios only.")
 @click.option("--baseline", type=MODEL, default=None, help="One-layer Transformer, Hiformer's unit of latency.")
 @click.option(
     "--data", type=PATH_OR_URL, default=None, help="Raw log for the requests. Default: rows kept with the model."

@@ -12,11 +12,13 @@ from ctrpipe.common.figures import write_svg
 from ctrpipe.common.files import write_json, write_text
 from ctrpipe.common.lines import say
 from ctrpipe.common.pages import template
+from ctrpipe.common.significance import p_text
 from ctrpipe.common.terminal import console, print_table
 from ctrpipe.pipeline.compare.plots import comparison_charts, comparison_figure
 from ctrpipe.pipeline.compare.sides import BETTER, UNDECIDED, WORSE
 
 FIGURES, NUMBER_FIGURES = ".4f", ".5g"  # how metrics of clicks are written, and those in the unit of a number
+TONES = {BETTER: "good", WORSE: "bad"}  # of a verdict on the page; any other is open
 NUMBER_TITLES = {"rmse": "RMSE", "mae": "MAE"}
 
 
@@ -38,7 +40,7 @@ def print_comparison(comparison: dict[str, Any]) -> None:
             cells += [_spread(metrics[key], deviations[key], figures) for key in measured]
             for compared in part["differences"].get(name, {}).values():
                 cells += [_show(compared["difference"], f"+{figures}"), interval_text(compared["interval"], figures)]
-                cells.append(_small(compared["p"]))
+                cells.append(p_text(compared["p"]))
             table.add_row(*cells, end_section=name == comparison["models"][-1])
     terminal = console()
     print_table(terminal, table, keys=2)
@@ -77,7 +79,7 @@ def rows_of_tasks(comparison: dict[str, Any]) -> list[list[str]]:
                 cells = [one["task"], name, f"{whole['rows']:,}", title]
                 cells.append(_spread(measured[key], whole["deviations"][name][key], figures))
                 cells.append(_show(compared.get("difference"), f"+{figures}"))
-                rows.append([*cells, interval_text(compared.get("interval"), figures), _small(compared.get("p"))])
+                rows.append([*cells, interval_text(compared.get("interval"), figures), p_text(compared.get("p"))])
     return rows
 
 
@@ -165,10 +167,6 @@ def _show(value: float | None, figures: str) -> str:
     return "-" if value is None else f"{value:{figures}}"
 
 
-def _small(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2g}"
-
-
 def interval_text(value: tuple[float, float] | None, figures: str = FIGURES) -> str:
     """Formats the two ends of an interval with their signs. "-" for None."""
     return "-" if value is None else f"{value[0]:+{figures}} .. {value[1]:+{figures}}"
@@ -199,12 +197,12 @@ def comparison_page(comparison: dict[str, Any]) -> str:
     first = comparison["models"][0]
     names, measured = _titles(comparison)
     verdicts = [
-        (verdict(f"{model}: {title}", by_metric[name], first), by_metric[name]["verdict"] != WORSE)
+        (verdict(f"{model}: {title}", by_metric[name], first), TONES.get(by_metric[name]["verdict"], "open"))
         for model, by_metric in comparison["slices"][0]["differences"].items()
         for name, title in names.items()
         if name in judged(by_metric)
     ]
-    return template("compare.html.jinja", pathlib.Path(__file__).parent).render(
+    return template("compare.html.jinja", pathlib.Path(__file__).parent, p=p_text).render(
         comparison=comparison,
         names=names,
         measured=measured,

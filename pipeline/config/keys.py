@@ -1,7 +1,7 @@
 """The known keys of a configuration, and the search for the nearest key to an unknown one."""
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, get_args, get_origin
 
 import pydantic
@@ -29,7 +29,7 @@ class UnknownKeyError(InputError):
         self.nearest = nearest
 
 
-def nearest_key(key: str, model: str | None = None) -> str | None:
+def nearest_key(key: str, model: str | None = None, own: Iterable[str] = ()) -> str | None:
     """Returns the known configuration key most similar to an unknown one; None if there is none.
 
     Tries in this order: a very similar name in the same section, a name there with which the unknown one begins, the
@@ -38,12 +38,13 @@ def nearest_key(key: str, model: str | None = None) -> str | None:
     Args:
         key: The unknown key, dotted.
         model: Name of the model, whose hyperparameters are known keys of `model`; None if it is unknown.
+        own: The hyperparameters of a user's own model.
 
     Example:
         >>> nearest_key("epochs"), nearest_key("training.epoch"), nearest_key("dropout", "deepfm")
         ('training.epochs', 'training.epochs', 'model.dropout')
     """
-    known = known_keys(model)
+    known = (*known_keys(model), *(f"model.{name}" for name in own))
     section, _, name = key.rpartition(".")
     beside = [other for other in known if other.rpartition(".")[0] == section] if section else []
     return (

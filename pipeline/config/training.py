@@ -74,8 +74,8 @@ class Distillation(Section):
     """
 
     teacher: str = pydantic.Field(examples=["runs/large/models/ctr"])
-    """Path of the teacher: a folder of versions under models/ (the latest version is used), or the folder of one
-    version.
+    """Path or URL of the teacher: a run or a folder of versions, whose latest version is used, or one version. If
+    there is a later one, the next run trains again.
     """
     weight: float = pydantic.Field(0.5, gt=0, le=1)
     """Weight of the teacher's prediction: mixed label = weight * prediction + (1 - weight) * label."""

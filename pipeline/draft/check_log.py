@@ -15,7 +15,7 @@ from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.printable import excerpt
 from ctrpipe.common.stores import in_parallel
-from ctrpipe.models.base.registry import check_values, model_class
+from ctrpipe.models.base.registry import check_none_missing, check_values, known_options
 from ctrpipe.pipeline.config import RunConfig
 from ctrpipe.pipeline.config.groups import GroupedRows, check_pairs
 from ctrpipe.pipeline.config.model import Model
@@ -210,7 +210,7 @@ def _model_faults(model: Model) -> list[str]:
     """Returns the mistakes in a model's name and options. A user's own model is loaded, as a run loads it."""
     if ":" in model.name:
         try:
-            options = model_class(model.name).options()
+            options = known_options(model.name)
         except ValueError as error:
             return [one_line(error)]
     else:
@@ -224,6 +224,11 @@ def _model_faults(model: Model) -> list[str]:
     for name, value in model.hyperparameters.items():
         try:
             check_values(model.name, options, {name: value})
+        except ValueError as error:
+            faults.append(one_line(error))
+    if ":" in model.name and not faults:  # a misspelt name is said once
+        try:
+            check_none_missing(model.name, model.hyperparameters)
         except ValueError as error:
             faults.append(one_line(error))
     return faults

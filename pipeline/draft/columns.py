@@ -8,8 +8,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ctrpipe.pipeline.draft.roles import counted_label, is_outcome, is_split_marker, of_truth
-from ctrpipe.pipeline.draft.truths import PAIRS
+from ctrpipe.pipeline.draft.event_words import event_rule
+from ctrpipe.pipeline.draft.roles import TIME_END, counted_label, is_outcome, is_split_marker, of_truth
+from ctrpipe.pipeline.draft.truths import PAIRS, negated
 from ctrpipe.transforms.log.kinds.categorical import Categorical
 from ctrpipe.transforms.log.kinds.guess import TIME_NAME, ColumnSample, Guess
 from ctrpipe.transforms.log.kinds.kind import Kind
@@ -58,6 +59,12 @@ _END_NAME = re.compile(
     r"readmitted|defaulted|fraud|spam|approved|accepted|applied|subscribed|hired|won|success)",
     re.IGNORECASE,
 )
+# Small numbers that are no rating: where and when a row was shown, ages and counts.
+_NO_RATING = re.compile(
+    r"(^|_|\b)(pos|position|rank|slot|index|hour|weekday|dow|month|day|age|count|cnt|num|number|size|"
+    r"quantity|qty|depth)(_|\b|$)",
+    re.IGNORECASE,
+)
 _PROPERTY_NAME = re.compile(r"(is|has|with|in|on)_", re.IGNORECASE)
 
 
@@ -82,6 +89,8 @@ class LabelGuess:
         if isinstance(self.rule, str):
             numbers = {value: float(value) if NUMBER.fullmatch(value) else value.lower() == "true" for value in values}
             return [float(numbers[value]) for value in values]
+        if "positive" not in self.rule and "negative" in self.rule:
+            return [float(value not in self.rule["negative"]) for value in values]
         if "threshold" in self.rule:
             return [float(bool(NUMBER.fullmatch(each)) and float(each) >= self.rule["threshold"]) for each in values]
         return [float(value in self.rule["positive"]) for value in values]
@@ -117,17 +126,24 @@ def guess_label(sample: LogSample, column: str | None = None) -> LabelGuess | No
     rules = {name: rule for name in sample.columns if (rule := _label_rule(name, sample.columns[name]))}
     if column is not None:
         values = sample.columns[column]
-        rule = rules.get(column) or _rate_rule(column, values) or _word_rule(column, values)
+        rule = (
+            rules.get(column) or _rate_rule(column, values) or _word_rule(column, values) or event_rule(column, values)
+        )
         return LabelGuess(column, *rule) if rule else _with_gaps(column, values, sample)
     no_labels = counted_label(sample) or ()
     rules = {
         name: rule
         for name, rule in rules.items()
-        if name not in no_labels and not is_split_marker(name, sample.columns[name])
+        if name not in no_labels
+        and not is_split_marker(name, sample.columns[name])
+        and not (isinstance(rule[0], dict) and "threshold" in rule[0] and _NO_RATING.search(name))
     }
     named = [name for wanted in _LABELS for name in rules if of_truth(name) == wanted]
-    likely = [*named, *_of_two_values(rules, sample)]
-    rules = {name: (rule, comment + _asked(name, likely, sample)) for name, (rule, comment) in rules.items()}
+    two = _of_two_values(rules, sample)
+    unread = {name: values for name, values in sample.columns.items() if name not in rules}
+    events = {name: rule for name, values in unread.items() if (rule := event_rule(name, values))}
+    likely = [*named, *events, *two]
+    rules = {name: (rule, comment + _asked(name, likely, sample)) for name, (rule, comment) in rules.items()} | events
     words = [name for wanted in _LABELS for name in sample.columns if of_truth(name) == wanted]
     if not likely:
         guesses = ((name, _word_rule(name, sample.columns[name])) for name in words if name not in rules)
@@ -141,7 +157,8 @@ def guess_label(sample: LogSample, column: str | None = None) -> LabelGuess | No
         named_rates = [rates[wanted] for wanted in _RATES if wanted in rates]
         rates_of = ((name, _rate_rule(name, sample.columns[name])) for name in named_rates)
         found_rate = next((LabelGuess(name, *rule) for name, rule in rates_of if rule), None)
-        gaps = (_with_gaps(name, sample.columns[name], sample) for name in words)
+        timed = [name for name in sample.columns if is_outcome(TIME_END.sub("", name)) and name not in words]
+        gaps = (_with_gaps(name, sample.columns[name], sample) for name in [*words, *timed])
         return found_rate or next(filter(None, gaps), None)
     others = tuple(name for name in named if name != likely[0])
     return LabelGuess(likely[0], *rules[likely[0]], others)
@@ -192,7 +209,10 @@ def _with_gaps(name: str, values: Sequence[str], sample: LogSample) -> LabelGues
         return LabelGuess(name, rule, f"no value, in {share}, is taken for the negative class: does it mean that?")
     guess = guess_label(dataclasses.replace(sample, columns={name: present}), name)
     if guess is None:
-        return None
+        if len(present) < _FEWEST_ROWS or guess_column(name, present, False).settings.get("kind") != "time":
+            return None
+        asked = f"a row without a time, {share}, is taken for the negative class: does it mean that?"
+        return LabelGuess(name, {"column": name, "negative": gaps}, asked)
     asked = "which are malformed: leave them out, or does it mean the negative class (see positive and negative)?"
     return dataclasses.replace(guess, comment=f"{guess.comment}; no value in {share}, {asked}", has_gaps=True)
 
@@ -204,6 +224,10 @@ def _label_rule(name: str, values: Sequence[str]) -> tuple[str | dict[str, Any],
     if all(any(map(truth.__contains__, distinct)) for truth in _TRUTHS) and set(distinct) <= frozenset.union(*_TRUTHS):
         count = sum(distinct[value] for value in _TRUTHS[0])
         return name, f"positive in {count / rows:.1%} of the first {rows:,} rows"
+    if len(distinct) == 2 and (negative := negated(distinct)):
+        [positive] = set(distinct) - {negative}
+        seen = f"positive in {distinct[positive] / rows:.1%} of the first {rows:,} rows"
+        return {"column": name, "positive": [positive], "negative": [negative]}, seen
     for positive, negative in (*PAIRS, ("2", "1")):
         is_constant = len(words) == 1 and words <= {positive, negative} and name.lower() in _LABELS
         if words == {positive, negative} or is_constant:

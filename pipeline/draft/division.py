@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ctrpipe.pipeline.draft.groups import group_of
 from ctrpipe.pipeline.draft.other_times import OTHER_TIME
-from ctrpipe.transforms.log.kinds.guess import Guess
+from ctrpipe.transforms.log.kinds.guess import TIME_NAME, Guess
 from ctrpipe.transforms.log.ordering import moments_of
 from ctrpipe.transforms.log.sample import LogSample
 from ctrpipe.transforms.log.strange_times import are_after
@@ -59,6 +59,7 @@ def divided(
         return Division({"by": "order"}, why)
     keys = {name: _time_keys(sample.columns[name], _time_format(guesses[name])) for name in times}
     own = [name for name in times if not OTHER_TIME.search(name) and not _is_after_the_rows(name, keys)]
+    own = [name for name in own if TIME_NAME.search(name)] or own  # a name outranks digits that may be a time's
     if own and not has_order:
         return _by_time(own[0], "as a table has no order", _time_format(guesses[own[0]]))
     out_of_order = [name for name in own if not _rises(keys[name])]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ctrpipe.pipeline.draft.columns import guess_column
+from ctrpipe.pipeline.draft.written_numbers import are_written
 from ctrpipe.transforms.log.kinds.guess import Guess
 from ctrpipe.transforms.log.sample import LogSample
 from ctrpipe.transforms.log.words import INFINITE, USUAL_MISSING
@@ -41,8 +42,8 @@ def missing_words(sample: LogSample, but: Sequence[str] = ()) -> dict[str, list[
         others = ["" if value in words else value for value in values]
         if _are_sizes(words, others):
             continue
-        if sum(map(bool, others)) >= _FEWEST_ROWS and _is_number_or_time(name, others):
-            if not _is_number_or_time(name, values):
+        if sum(map(bool, others)) >= _FEWEST_ROWS and _is_amount(name, others, sample):
+            if not _is_amount(name, values, sample):
                 found[name] = words
     return {name: words for name, words in found.items() if not any(_is_value(word, sample, found) for word in words)}
 
@@ -104,6 +105,10 @@ def _is_value(word: str, sample: LogSample, found: Mapping[str, Sequence[str]]) 
     others = (values for name, values in sample.columns.items() if word not in found.get(name, ()))
     is_sure = _UNKNOWN.fullmatch(word) or _ERROR.fullmatch(word)
     return not is_sure and any(word in values for values in others)
+
+
+def _is_amount(name: str, values: Sequence[str], sample: LogSample) -> bool:
+    return _is_number_or_time(name, values) or are_written(name, values, sample)
 
 
 def _is_number_or_time(name: str, values: Sequence[str]) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from ctrpipe.pipeline.draft.roles import is_outcome
+from ctrpipe.pipeline.draft.roles import TIME_END, is_outcome
 from ctrpipe.transforms.log.epochs import seconds_of_column
 from ctrpipe.transforms.log.kinds.guess import Guess
 from ctrpipe.transforms.log.ordering import moments_of
@@ -20,7 +20,6 @@ OTHER_TIME = re.compile(
     re.IGNORECASE,
 )
 _BIRTH = re.compile(r"birth|born|(^|_)dob(_|$)", re.IGNORECASE)
-_TIME_END = re.compile(r"[_ ]?(timestamp|datetime|time|date|ts|dt|at|on)$", re.IGNORECASE)
 _YEAR = 365 * 86_400.0  # seconds
 _WIDER = 10  # times the span of the rows' own times
 
@@ -74,7 +73,7 @@ def times_after(
             continue
         text = passing_gives_away(moments[name], moments[own], np.asarray(clicks, np.float64))
         told = f"times after those of {own}"
-        if text or is_outcome(_TIME_END.sub("", name)):
+        if text or is_outcome(TIME_END.sub("", name)):
             why = f"the time between both: {text}" if text else "of what follows the click, by its name"
             changed[name] = Guess({}, f"{told}; {why}: left out, as no request has it", True)
         elif name not in changed:

@@ -20,6 +20,7 @@ from ctrpipe.pipeline.config.load import check_config, read_yaml
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
 from ctrpipe.pipeline.draft.columns import CLICK_TASK, LabelGuess, guess_column, guess_label, guess_number
 from ctrpipe.pipeline.draft.division import Division, divided
+from ctrpipe.pipeline.draft.event_words import event_rule, keys_of_events
 from ctrpipe.pipeline.draft.made_columns import MadeColumn
 from ctrpipe.pipeline.draft.missing_words import as_missing, missing_words, told, with_missing_values
 from ctrpipe.pipeline.draft.numbered import numbered_vectors
@@ -49,6 +50,7 @@ _FEWEST_ITEMS = 20  # different values of this column
 _FEWEST_CLICKS = 30  # of which a tenth are test rows
 _FEWEST_ROWS = 30  # below a second header
 _MANY_ALIKE = 8  # columns that share a comment
+_NAMED = 4  # columns that share a question, by name
 # A file that a program numbers or names by date, as Spark and Beam do, or a folder of a partition, as Hive names it.
 _PART = re.compile(r"part([-_]?\d.*)?|[\d_-]+|[^=]+=.*")
 
@@ -126,6 +128,7 @@ def draft(
     targets = [target.column, *([target.number.column] if target.number else [])]
     _check_plain(path, forms, targets)
     sample = with_missing_values(sample, words, targets)
+    _check_events(path, sample, target)
     if target.has_gaps:  # rows without a label say nothing about the other columns and the label
         sample = sample.with_values(target.column)
     clicks = target.clicks(sample.columns[target.column])
@@ -196,11 +199,7 @@ def draft(
         )
     if target.is_unsure:
         unsure.append(f"{target.column}: {target.comment}")
-    unsure += [
-        f"{name}: {guess.comment.removesuffix('?')}{'?' if guess.comment.endswith('?') else '.'}"
-        for name, guess in guesses.items()
-        if guess.unsure
-    ]
+    unsure += _asked(guesses)
     unsure += [f"{name}: {role.comment}" for name, role in weights.items() if name != said.weight]
     unsure += [
         f"{name} looks like a label too, and is left out: it would give the label away." for name in target.others
@@ -266,6 +265,19 @@ def _label(path: str, sample: LogSample, label: str | None) -> LabelGuess:
             f"{path}: none of {excerpt(', '.join(sample.columns))} looks like a label; name it with --label"
         )
     return guess
+
+
+def _check_events(path: str, sample: LogSample, target: LabelGuess) -> None:
+    """Raises InputError if a row is an event, such as a click beside the row of its impression."""
+    if event_rule(target.column, sample.columns[target.column]) is None or not isinstance(target.rule, dict):
+        return
+    if keys := keys_of_events(sample, target.column, target.rule["positive"]):
+        positive, negative = (" or ".join(target.rule[key]) for key in ("positive", "negative"))
+        raise InputError(
+            f"{path}: {target.column} names events: a row with {positive} has an earlier one with {negative} of the "
+            f"same {' and '.join(map(_one_line, keys))}, and a model needs one row for each impression; write "
+            "impressions and clicks to a file each, and join them by `ctrpipe prepare labels`"
+        )
 
 
 def _check_second_header(path: str, sample: LogSample, label: str) -> None:
@@ -562,6 +574,18 @@ def _comments(members: Sequence[tuple[str, Guess]]) -> Iterator[str]:
         if len(columns) >= _MANY_ALIKE:
             columns = [f"{columns[0]} to {columns[-1]}, {len(columns):,} columns"]
         yield from (f"  #{'?' if unsure else ''} {column}: {comment}" for column in columns)
+
+
+def _asked(guesses: Mapping[str, Guess]) -> Iterator[str]:
+    """Yields a sentence for each comment on columns to ask about, one for all columns that share it."""
+    columns: dict[str, list[str]] = {}
+    for name, guess in guesses.items():
+        if guess.unsure:
+            columns.setdefault(guess.comment, []).append(name)
+    for comment, names in columns.items():
+        shown = names if len(names) <= _NAMED else [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1:,} more columns"]
+        named = " and ".join(part for part in (", ".join(shown[:-1]), shown[-1]) if part)
+        yield f"{named}: {comment.removesuffix('?')}{'?' if comment.endswith('?') else '.'}"
 
 
 def _one_line(column: str) -> str:

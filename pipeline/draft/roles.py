@@ -65,6 +65,7 @@ _OTHER_LABEL = re.compile(
     r"opened|unsubscribed?|bounced?|replied|responded|response)s?(_?(bool|flag|ind|indicator|yn))?",
     re.IGNORECASE,
 )
+TIME_END = re.compile(r"[_ ]?(timestamp|datetime|time|date|ts|dt|at|on)$", re.IGNORECASE)  # of a name of times
 # A number that follows a click: a time that somebody stayed, or what somebody paid.
 _OUTCOME = re.compile(
     r"((total|avg|mean|log)_?)?("
@@ -262,7 +263,19 @@ def _other_label(name: str, values: Sequence[str], clicks: Sequence[float]) -> s
         return "a value only in rows with a click, as what follows it: left out; is it known before the click?"
     if pair and _are_clicked([click for value, click in rows if value.lower().removesuffix(".0") == pair[0]], rate):
         return f"{pair[0]} only in rows with a click, as what follows it: left out; is it known before the click?"
+    if pair and _precedes([value.lower().removesuffix(".0") == pair[0] for value in values], clicks):
+        return (
+            f"{pair[0]} in every row with a click, as a step before it, such as the click before a purchase: left out; "
+            "is it known when the row is shown?"
+        )
     return ""
+
+
+def _precedes(flags: Sequence[bool], clicks: Sequence[float]) -> bool:
+    """Returns whether every clicked row has a flag that other rows lack, beyond chance at the share of the flag."""
+    clicked = [flag for flag, click in zip(flags, clicks, strict=True) if click > 0]
+    share = sum(flags) / len(flags)
+    return bool(clicked) and all(clicked) and share < 1 and share ** len(clicked) < _CHANCE
 
 
 def _are_clicked(clicks: Sequence[float], rate: float) -> bool:

@@ -84,6 +84,12 @@ def plain_numbers(sample: LogSample) -> tuple[LogSample, dict[str, Form]]:
     return dataclasses.replace(sample, columns=columns), forms
 
 
+def are_written(name: str, values: Sequence[str], sample: LogSample) -> bool:
+    """Returns whether a column's values are numbers with a prefix or a suffix, such as `$1,234.50`."""
+    column = _column(name, values, sample)
+    return column is not None and not column.is_plain
+
+
 def _column(name: str, values: Sequence[str], sample: LogSample) -> _Column | None:
     """Returns what the numbers of a column have in common; None if they are none, of two forms, or a name's ids."""
     if name in sample.lists or name in sample.pointed or _NO_AMOUNT.search(name):

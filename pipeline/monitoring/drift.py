@@ -26,6 +26,7 @@ SHOWN_MOVES = 3
 LEVEL = 0.95  # of all columns of a comparison together
 CHECKS = 3  # of a column: its distance, its missing values and its frequent values
 SHOWN_BINS = 10
+_NO_OTHERS = 1e-6  # of the squared range: a rounding error of the variance of two numbers
 # A value that is expected in this many rows of both logs is not absent by chance from a log or its ranked values.
 FREQUENT_ROWS = 50
 FREQUENT_VALUES = RANKED_VALUES // 2
@@ -317,7 +318,10 @@ class _Comparison:
     def _moves(self) -> Iterator[dict[str, Any]]:
         """Yields the values or numeric ranges whose share of the rows with a value changed most."""
         values, others = self._values(0), self._values(1)
-        shares = _nearest_shares(values, others) if self._is_text() else _shares_of_bins(values, others)
+        if self._is_text():
+            shares = _nearest_shares(values, others)
+        else:
+            shares = _shares_of_two(values, others) or _shares_of_bins(values, others)
         for name, share, other, most in _far([row for row in shares if row[1] != row[2]]):
             yield {"value": name, "share": share, "other": other, **({"most": most} if most else {})}
 
@@ -360,6 +364,17 @@ def _nearest_shares(values: statistics_pb2.StringStatistics, others: statistics_
 def _far(shares: list[Moved]) -> list[Moved]:
     """Returns the values whose share moved most."""
     return sorted(shares, key=lambda row: -abs(row[1] - row[2]))[:SHOWN_MOVES]
+
+
+def _shares_of_two(values: statistics_pb2.NumericStatistics, others: statistics_pb2.NumericStatistics) -> list[Moved]:
+    """Returns the shares of a column's two numbers, such as a label's 0 and 1; [] if it has others."""
+    low, high = min(values.min, others.min), max(values.max, others.max)
+    # Of numbers from `low` to `high`, the variance is the largest that their mean allows only if there are no others.
+    rest = [(high - side.mean) * (side.mean - low) - side.std_dev**2 for side in (values, others)]
+    if low == high or max(rest) > _NO_OTHERS * (high - low) ** 2:
+        return []
+    share, other = ((side.mean - low) / (high - low) for side in (values, others))
+    return [(f"{low:.6g}", 1.0 - share, 1.0 - other, ""), (f"{high:.6g}", share, other, "")]
 
 
 def _shares_of_bins(values: statistics_pb2.NumericStatistics, others: statistics_pb2.NumericStatistics) -> list[Moved]:

@@ -89,7 +89,7 @@ def drift_chart(comparison: dict[str, Any]) -> BarChart:
     """Returns a bar chart of each column's distance divided by its limit. A bar above 1 exceeds the limit."""
     columns = comparison["columns"][:SHOWN_BARS]
     bars = [Bar(one["column"], (one["distance"] or 0.0) / max(one["threshold"], 1e-9)) for one in columns]
-    return BarChart(TITLE, bars, "distance / limit", mark=1.0)
+    return BarChart(TITLE, bars, "distance / limit", mark=1.0, signed=False)
 
 
 def drift_verdict(drift: dict[str, Any]) -> str:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from ctrpipe.common import hooks, stores
 from ctrpipe.common.code_version import stage_version
+from ctrpipe.common.errors import InputError
 from ctrpipe.common.fingerprints import fingerprint
 from ctrpipe.common.monitors import BY_GROUP
 from ctrpipe.models.base.registry import source_of
 from ctrpipe.pipeline.config import Model, Monitoring, RunConfig, Training
 from ctrpipe.pipeline.training.code import TRAINING
-from ctrpipe.serving.layout import Asset, asset_path, versions
+from ctrpipe.serving.layout import Asset, asset_path, find_version, versions
+from ctrpipe.serving.stored import fetch_model
 from ctrpipe.transforms.log.described_files import describe_files, fingerprint_files, states_of
 from ctrpipe.transforms.log.files import FileState, find_files
 from ctrpipe.transforms.log.pretrained_table import pretrained_tables, table_fingerprint
@@ -54,13 +56,17 @@ class RunInputs:
         """Returns a hash of everything that determines a training run. Equal hashes mean the same trained model.
 
         `training` replaces the configuration's settings, for a baseline.
+
+        Raises:
+            InputError: the teacher of a distillation is not there.
         """
         settings = training or config.training
         parts = (config.log_spec, settings, config.seed, model, self.data_fingerprint, self.checkpoints)
         begins_with = self.parent.fingerprint if self.parent and model == config.model else ""
         losses = [hooks.version("losses", name) for name in settings.hook_losses]
         stops_by = config.evaluation.group_weight if settings.monitor in BY_GROUP else ""
-        code = [source_of(model.name), begins_with, stops_by, *losses, *_transforms_of_hooks(config)]
+        taught_by = _teacher_of(settings) if self.files else ""  # what is compiled for a cluster has no files yet
+        code = [source_of(model.name), begins_with, stops_by, taught_by, *losses, *_transforms_of_hooks(config)]
         return fingerprint(*parts, stage_version(*TRAINING), *filter(None, code))
 
     def version_fingerprint(self, config: RunConfig, model: Model, training: Training | None = None) -> str:
@@ -87,6 +93,18 @@ class RunInputs:
         tables = [self.checkpoints[table.path] for table in pretrained_tables(config.log_spec).values()]
         others = [*filter(None, [tokenizer, *tables]), *_transforms_of_hooks(config)]
         return fingerprint(code, *others) if others else code
+
+
+def _teacher_of(training: Training) -> str:
+    """Returns a hash of the version whose predictions are learned, "" without distillation."""
+    if training.distillation is None:
+        return ""
+    try:
+        version = find_version(fetch_model(training.distillation.teacher))
+    except InputError as error:
+        raise InputError(f"training.distillation.teacher: {error}") from error
+    files = [asset_path(version, name) for name in (Asset.TRAINING_FINGERPRINT, Asset.CODE_VERSION, Asset.PARENT)]
+    return fingerprint(version.name, [file.read_text() for file in files if file.exists()])
 
 
 def _transforms_of_hooks(config: RunConfig) -> list[str]:

@@ -23,7 +23,7 @@ from ctrpipe.common.phases import begin_phases, seconds_by_phase, start_phase
 from ctrpipe.common.processes import cores, preload, preload_in_forks
 from ctrpipe.common.progress import announce
 from ctrpipe.common.stores import in_parallel
-from ctrpipe.models.base.registry import check_hyperparameters, derives_from, is_boosted, model_class
+from ctrpipe.models.base.registry import check_hyperparameters, derives_from, is_boosted, known_options, model_class
 from ctrpipe.pipeline.config import Model, RunConfig, UnknownKeyError, nearest_key
 from ctrpipe.pipeline.run.finished import check_hooks
 from ctrpipe.pipeline.run.inputs import RunInputs, absolute, find_monitored, run_inputs
@@ -257,9 +257,9 @@ def _option_mistake(key: str, model: Model, error: Exception) -> InputError:
     """Returns the error for a model's wrong options. For an unknown option, it names the most similar key."""
     text = f"{key}: {one_line(error)}"
     with contextlib.suppress(ValueError):  # there is no such model
-        options = model_class(model.name).options()
+        options = known_options(model.name)
         if unknown := [name for name in model.hyperparameters if name not in options]:
-            nearest = nearest_key(f"model.{unknown[0]}", model.name) or ""
+            nearest = nearest_key(f"model.{unknown[0]}", model.name, options) or ""
             return UnknownKeyError(text, f"{key}.{unknown[0]}", nearest.replace("model.", f"{key}.", 1) or None)
     return InputError(text)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import pathlib
 import shutil
 
@@ -12,7 +13,7 @@ from ctrpipe.common.files import atomic_folder
 from ctrpipe.common.output_folder import path_in
 from ctrpipe.models.base.saved import is_saved
 from ctrpipe.pipeline.components import KEPT_MODEL, SERVABLE
-from ctrpipe.serving.layout import Asset, asset_path, check_files, check_run, find_version
+from ctrpipe.serving.layout import PUSHED, RESULTS, Asset, asset_path, check_files, check_run, find_version
 
 LINEAGE = pathlib.Path("report_data") / "lineage.json"
 KEPT_BY_VERSION = "keras"  # folder of the pushed versions' Keras models, if artifacts are stored elsewhere
@@ -24,7 +25,8 @@ class TrainedModel:
 
     Attributes:
         version: The folder of its SavedModel.
-        run: The folder of the finished run that trained it. None if the version was given.
+        run: The folder of the finished run that trained it. None if the version is elsewhere, or the run has pushed
+            another one since.
         trust: Whether to import classes from modules outside ctrpipe that the files name.
     """
 
@@ -102,8 +104,9 @@ def find_model(folder: pathlib.Path, trust: bool = False) -> TrainedModel:
     Raises:
         InputError: the folder contains none of them, the run's model was removed, or a file is irregular or too large.
     """
-    if not (folder / "metrics.json").exists():
-        return TrainedModel(find_version(folder), None, trust)
+    if not (folder / RESULTS).exists():
+        version = find_version(folder)
+        return _of_run(version, trust) or TrainedModel(version, None, trust)
     check_run(folder)
     try:
         model = _artifact(folder)
@@ -114,6 +117,20 @@ def find_model(folder: pathlib.Path, trust: bool = False) -> TrainedModel:
         raise InputError(f"{folder}: its model is no longer at {version}; name a pushed version, or run again")
     check_files(version)
     return TrainedModel(version, folder, trust)
+
+
+def _of_run(version: pathlib.Path, trust: bool) -> TrainedModel | None:
+    """Returns the model of the run that pushed a version; None if the run is not there, or has other results since."""
+    place = version.absolute()
+    run = place.parent.parent.parent
+    try:
+        check_run(run)
+        pushed = str(json.loads((run / RESULTS).read_text())["model_version"])
+        if place != run / PUSHED / place.parent.name / pushed:
+            return None
+        return find_model(run if version.is_absolute() else pathlib.Path(os.path.relpath(run)), trust)
+    except (OSError, ValueError, LookupError, TypeError, InputError):
+        return None
 
 
 def _artifact(run: pathlib.Path) -> pathlib.Path:

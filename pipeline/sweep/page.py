@@ -6,6 +6,7 @@ from typing import Any
 from ctrpipe.common.charts import Estimated, Forest, chart_svg
 from ctrpipe.common.figures import inline_svg
 from ctrpipe.common.pages import template
+from ctrpipe.common.significance import p_text
 from ctrpipe.pipeline.compare.show import correction, verdict
 from ctrpipe.pipeline.sweep.plots import sweep_figure
 
@@ -42,7 +43,7 @@ def page(summary: dict[str, Any]) -> str:
     plots = {"Metrics": inline_svg(sweep_figure(summary), "Metrics")}
     if tested:
         plots[DIFFERENCES] = chart_svg(_forest(tested, summary["reference"]))
-    return template("sweep.html.jinja", pathlib.Path(__file__).parent).render(
+    return template("sweep.html.jinja", pathlib.Path(__file__).parent, p=p_text).render(
         summary=summary,
         titles=titles,
         plots=plots,

@@ -8,6 +8,7 @@ from ctrpipe.pipeline.config import Model, Training
 from ctrpipe.pipeline.training.auto_settings import settled, slow_precision
 from ctrpipe.pipeline.training.data import count_rows
 from ctrpipe.pipeline.training.job import TrainingJob
+from ctrpipe.serving.stored import fetch_model
 
 PENALTIES = ("table_l2", "network_l2")  # fields of Training
 STRENGTHS = ("l2", "embedding_l2", "linear_l2")
@@ -37,7 +38,7 @@ def distilled_job(job: TrainingJob, work: pathlib.Path) -> TrainingJob:
     from ctrpipe.pipeline.training.distillation import soften_labels
 
     assert job.training.distillation is not None
-    teacher, weight = pathlib.Path(job.training.distillation.teacher), job.training.distillation.weight
+    teacher, weight = fetch_model(job.training.distillation.teacher), job.training.distillation.weight
     softened = soften_labels(job.train_files, job.feature_map, teacher, weight, work / "distilled")
     return dataclasses.replace(job, train_files=[softened])
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from ctrpipe.common.figures import style
-from ctrpipe.common.palette import MINUS, MUTED, PLUS
+from ctrpipe.common.palette import MINUS, MUTED, PAGE, PLUS
 from ctrpipe.pipeline.tune.summary import best_first, setting_text
 
 BUDGET = "The budget's curve"
@@ -120,7 +120,8 @@ def _draw_axis(axis: Axes, row: int, ticks: Sequence[tuple[float, str]]) -> None
     axis.axhline(row, color=MUTED, linewidth=0.8, zorder=0)
     for place, text in ticks:
         at = {0.0: "left", 1.0: "right"}.get(place, "center")
-        axis.text(place, row + 0.08, text, fontsize="x-small", horizontalalignment=at, verticalalignment="top")
+        drawn = axis.text(place, row + 0.12, text, fontsize="x-small", horizontalalignment=at, verticalalignment="top")
+        drawn.set_bbox({"facecolor": PAGE, "edgecolor": "none", "alpha": 0.85, "pad": 1})  # lines run behind it
 
 
 def _places(values: list[Any], space: Any) -> tuple[list[float], list[tuple[float, str]]]:

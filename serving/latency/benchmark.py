@@ -36,7 +36,7 @@ class MeasuredModel:
     """A model loaded in this process, and real rows for it.
 
     Args:
-        path: A version's folder, or the folder of a model's versions.
+        path: A run, the folder of a model's versions, or a version.
         log: A raw log in the model's format; None: the golden rows from the version's assets.
         most_rows: The largest number of rows in a request.
         config: The session's settings, equal to the server's.
@@ -54,7 +54,7 @@ class MeasuredModel:
         config: config_pb2.ConfigProto | None = None,
         history: int | None = None,
     ):
-        self.version = find_version(path).resolve()
+        self.version = find_version(path).absolute()  # a resolved link may have another name
         self.name = self.version.parent.name
         self.task = next(iter(read_log_spec(self.version).data.labels))
         self.config = config

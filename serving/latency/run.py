@@ -42,7 +42,7 @@ def measure_latency(
     """Measures all cells for the first model, and the cells that ratios need for each further model.
 
     Args:
-        models: Folders of models or of single versions. A server that already runs must serve the first; the further
+        models: Runs, folders of models or single versions. A server that already runs must serve the first; the further
             models are then not measured on a server.
         log: Raw rows in the models' format; None: the golden rows from each version's assets.
         settings: The cells and rounds to measure.
@@ -134,7 +134,7 @@ def measure_beside(
     other = at_url(*beside, "--beside")
     there = None if target == LOCAL else at_url(target, grpc)
     config = for_first_versions(session_config(parse_flags(flags)), [find_version(model)])
-    with _server(find_version(model).resolve(), there, command, flags, progress) as server:
+    with _server(find_version(model).absolute(), there, command, flags, progress) as server:
         return compare_servers(model, log, settings, (server, other), config, progress)
 
 
@@ -146,7 +146,7 @@ def _server(
         yield there
         return
     progress(f"{version.parent.name}: starting the server")
-    with started(command, version.parent, flags) as server:
+    with started(command, version, flags) as server:
         yield server
 
 

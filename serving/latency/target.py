@@ -94,12 +94,12 @@ def at_url(url: str, grpc_address: str | None, option: str = "--target") -> Serv
 
 
 @contextlib.contextmanager
-def started(command: Sequence[str], base_path: pathlib.Path, flags: Sequence[str] = ()) -> Iterator[ServerTarget]:
+def started(command: Sequence[str], model: pathlib.Path, flags: Sequence[str] = ()) -> Iterator[ServerTarget]:
     """Runs ctrpipe's server in a separate process, on free ports, until the block ends.
 
     Args:
         command: The command that starts the server, without flags.
-        base_path: The folder of the model's versions.
+        model: The folder of the model's versions, or of the version to serve.
         flags: Flags in addition to those for the model and the ports.
 
     Raises:
@@ -107,7 +107,7 @@ def started(command: Sequence[str], base_path: pathlib.Path, flags: Sequence[str
     """
     rest, rpc = _free_port(), _free_port()
     own = [
-        f"--model_base_path={base_path.resolve()}",
+        f"--model_base_path={model.absolute()}",
         f"--model_name={LOCAL_NAME}",
         f"--rest_api_port={rest}",
         f"--port={rpc}",

@@ -11,6 +11,7 @@ from ctrpipe.common.store_folders import local_copy
 from ctrpipe.common.stores import UnreachableError, is_url, local_path
 from ctrpipe.serving.server.errors import ServingError, bad_request
 from ctrpipe.serving.server.versions import Policy
+from ctrpipe.serving.stored import split_version
 from ctrpipe.serving.text_proto import read_text_proto
 
 log = logging.getLogger(__name__)
@@ -35,10 +36,18 @@ def read_model_config(file: pathlib.Path | str) -> model_server_config_pb2.Model
 
 
 def single_model(name: str, base_path: pathlib.Path | str) -> model_server_config_pb2.ModelServerConfig:
-    """Returns the config of a single model with the default policy."""
+    """Returns the config of a single model.
+
+    For a folder of versions, the policy is the default one. A version's own folder serves that version only.
+
+    Raises InputError like `split_version`.
+    """
     config = model_server_config_pb2.ModelServerConfig()
-    base = str(base_path) if is_url(base_path) else str(pathlib.Path(base_path).absolute())
-    config.model_config_list.config.add(name=name, base_path=base, model_platform=PLATFORM)
+    folder, number = split_version(base_path)
+    base = str(folder) if is_url(folder) else str(pathlib.Path(folder).absolute())
+    model = config.model_config_list.config.add(name=name, base_path=base, model_platform=PLATFORM)
+    if number is not None:
+        model.model_version_policy.specific.versions.append(number)
     return config
 
 

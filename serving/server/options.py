@@ -15,7 +15,7 @@ from ctrpipe.common.libraries import installed_version
 from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.processes import cores, on_intel
 from ctrpipe.common.stores import is_url, local_path
-from ctrpipe.serving.layout import base_path_of, graph_file
+from ctrpipe.serving.layout import base_path_of, is_unfinished
 
 log = logging.getLogger(__name__)
 Path = pathlib.Path
@@ -54,7 +54,9 @@ class ServerOptions:
     """
 
     model_base_path: Path | str | None = _flag(
-        None, "A run, the folder of a model's versions, or its URL in a store. Ignored with --model_config_file."
+        None,
+        "A run, the folder of a model's versions, or a single version, or their URL in a store. Ignored with "
+        "--model_config_file.",
     )
     model_name: str = _flag("default", "The model's name. Ignored with --model_config_file.")
     rest_api_port: int = _flag(0, "Port of the REST API; 0 = none. Must differ from --port.")
@@ -328,8 +330,8 @@ def with_found_folder(options: ServerOptions) -> ServerOptions:
     TF Serving waits forever for a missing folder. A mistyped name would then look like a slow start.
 
     Raises:
-        InputError: the folder is missing and `wait` is not set; it is a single version or a run without a model; or its
-            store refuses the request or does not answer.
+        InputError: the folder is missing or its run is not finished, and `wait` is not set; it is a run without a
+            model; or its store refuses the request or does not answer.
     """
     base = options.model_base_path
     if options.model_config_file is not None or base is None:
@@ -345,8 +347,8 @@ def with_found_folder(options: ServerOptions) -> ServerOptions:
         raise InputError(
             f"{base}: there is no such folder; give a run, or RUN/models/<name>, or --wait for it to appear"
         )
-    if graph_file(base).exists():
-        raise InputError(f"{base}: a single version; give the folder that it is in, {base.resolve().parent}")
+    if is_unfinished(base) and not options.wait:
+        raise InputError(f"{base}: its run has not finished; wait for it, or give --wait")
     folder = base_path_of(base)
     return options if folder == base else dataclasses.replace(options, model_base_path=folder)
 

@@ -17,14 +17,16 @@ from ctrpipe.common.interrupt import interrupt
 from ctrpipe.serving.server.core import ServerCore
 from ctrpipe.serving.server.grpc_server import GrpcServer
 from ctrpipe.serving.server.open_files import raise_file_limit
-from ctrpipe.serving.server.options import ServerOptions
+from ctrpipe.serving.server.options import ServerOptions, with_found_folder
 from ctrpipe.serving.server.rest import RestApi
+from ctrpipe.serving.stored import is_awaited
 from ctrpipe.serving.xla import xla_compilation
 
 log = logging.getLogger(__name__)
 
 # How long a stopping server answers its running requests, in seconds. serving/deploy allows for this time.
 GRACE_SECONDS = 30.0
+_LOOK_SECONDS = 1.0  # between looks for a base path that is not there yet
 _NOT_OF_THIS_MACHINE = (errno.EADDRNOTAVAIL, errno.EINVAL)
 
 
@@ -124,11 +126,26 @@ def serve(options: ServerOptions, ready: Callable[[Addresses], None] | None = No
     raise_file_limit()
     xla = options.xla_cpu_compilation_enabled or options.xla_gpu_compilation_enabled
     with contextlib.suppress(KeyboardInterrupt), _terminating(), xla_compilation(xla):
+        if options.wait:
+            options = when_there(options)
         with _serving(options, rest_port, grpc_port) as addresses:
             if ready:
                 ready(addresses)
             while True:
                 time.sleep(1)  # in steps: a signal handled by another thread does not wake this one
+
+
+def when_there(options: ServerOptions) -> ServerOptions:
+    """Waits until something is at the model's base path, and returns the options as `with_found_folder` does.
+
+    What appears may be a run, whose versions are in a folder below it. Waits without a time limit.
+    """
+    base = options.model_base_path
+    if options.model_config_file is None and base is not None and is_awaited(base):
+        log.warning("%s: nothing to serve is there yet; waiting for it", base)
+        while is_awaited(base):
+            time.sleep(_LOOK_SECONDS)
+    return with_found_folder(options)
 
 
 @contextlib.contextmanager

@@ -87,6 +87,9 @@ def test_a_bar_reaches_from_0_to_its_value_and_its_interval_beyond():
     svg = chart_svg(BarChart("t", bars, "unit"))
     drawn = with_titles(svg)
     assert list(drawn) == ["a: +4.00000", "b: -1.00000", f"{HOSTILE} = {HOSTILE}: +0.00000"]
+    ratios = chart_svg(BarChart("t", bars, "ratio", signed=False))
+    assert list(with_titles(ratios)) == ["a: 4.000", "b: -1.000", f"{HOSTILE} = {HOSTILE}: 0.000"]
+    assert ">4.00<" in ratios and "+4" not in ratios and ">+4.0000<" in svg
     spans = [np.sort(np.unique(numbers(bar.get("d"))[:, 0])) for bar in drawn.values()]
     above, below = np.ptp(spans[0]), np.ptp(spans[1])
     assert above == pytest.approx(4 * below, rel=0.01) and len(spans[2]) == 1

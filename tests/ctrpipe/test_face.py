@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 
+import httpx
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -180,17 +181,28 @@ def test_rows_of_every_kind_a_server_and_a_scoring_have_the_same_answer(run, tmp
 
 
 @slow
+def test_a_version_is_served_alone(run, tmp_path):
+    version = next(run.model.iterdir())
+    own = tmp_path / "ctr" / version.name
+    shutil.copytree(version, own)
+    shutil.copytree(version, tmp_path / "ctr" / str(int(version.name) + 1))
+    with ctrpipe.serve(own) as server:
+        answered = httpx.get(server.url).json()["model_version_status"]
+        assert [(one["version"], one["state"]) for one in answered] == [(version.name, "AVAILABLE")]
+        assert server.predict(frame().head(2))["ctr"].shape == (2,)
+
+
+@slow
 def test_a_server_refuses_wrong_flags_and_folders(run):
     with pytest.raises(ctrpipe.InputError, match="no such flag of the server; did you mean enable_batching"):
         ctrpipe.serve(run, enable_batchin=True)
-    with pytest.raises(ctrpipe.InputError, match="a version; give the folder of versions"):
-        ctrpipe.serve(next(run.model.iterdir()))
     with pytest.raises(ctrpipe.InputError, match="no model version here"):
         ctrpipe.serve(run.output / "tfx")
 
 
 ON_JAX = """
 import pathlib, sys
+import httpx
 import numpy as np
 import ctrpipe
 folder = pathlib.Path(sys.argv[1])

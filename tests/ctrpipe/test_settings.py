@@ -61,6 +61,11 @@ def test_the_nearest_key_is_found_from_the_schema(wrong, nearest):
     assert nearest is None or nearest in known_keys("deepfm")
 
 
+def test_the_hyperparameters_of_an_own_model_are_near_keys():
+    assert nearest_key("model.towr", "mine:Own", ["towers"]) == "model.towers"
+    assert nearest_key("model.towr", "mine:Own") != "model.towers"
+
+
 def test_the_command_line_says_it_with_dots():
     from tests.e2e.small_run import call, one_line
 

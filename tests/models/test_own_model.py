@@ -107,6 +107,7 @@ def test_an_own_module_that_cannot_be_read_is_one_line(own, tmp_path):
     [
         ({"factors": 2}, "has no hyperparameter 'factors'; did you mean 'factor'"),
         ({"factor": "large"}, "factor should be like its default 1.0. Received: 'large'"),
+        ({"embedding_dim": 0}, "`embedding_dim` should be positive. Received: embedding_dim=0"),
     ],
 )
 def test_an_own_models_options_are_checked(own, options, message):

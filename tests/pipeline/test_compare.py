@@ -141,6 +141,8 @@ def test_a_model_and_itself_do_not_differ():
     auc = part["differences"]["b"]["auc"]
     assert (auc["difference"], auc["t_over_shards"], auc["interval"], auc["p"]) == (0.0, None, (0.0, 0.0), None)
     assert auc["verdict"] == "no difference shown"
+    page = comparison_page(compare({"a": [scored()], "b": [scored()]}))
+    assert '<p class="verdict open">b: AUC does not differ significantly' in page and "verdict good" not in page
 
 
 def test_metrics_are_means_over_the_trainings_with_their_deviation():
@@ -319,6 +321,7 @@ def test_the_command_prints_a_table_and_writes_json_and_a_picture(runs):
     verdict = next(line for line in printed.splitlines() if line.startswith("b: AUC"))
     assert "better than that of a (+" in verdict and "one seed on each side" in verdict
     assert f'<p class="verdict good">{verdict}.</p>' in html.unescape(page)
+    assert "<0.0001" in printed and ">&lt;0.0001<" in page
     for part in found["slices"]:
         compared = part["differences"]["b"]["auc"]
         assert f">{compared['difference']:+.4f}<small>" in page and f"{part['metrics']['a']['rig']:.4f}" in page

@@ -435,6 +435,8 @@ def test_an_own_models_hyperparameters_are_checked(tmp_path, monkeypatch):
     (tmp_path / "mine_of_check.py").write_text(
         "from ctrpipe.models.lr import LR\n\n\n"
         "class Mine(LR):\n    def __init__(self, feature_map, *, factor: float = 1.0, **options):\n"
+        "        super().__init__(feature_map, **options)\n\n\n"
+        "class Needs(Mine):\n    def __init__(self, feature_map, *, towers, **options):\n"
         "        super().__init__(feature_map, **options)\n"
     )
     monkeypatch.chdir(tmp_path)
@@ -450,6 +452,10 @@ def test_an_own_models_hyperparameters_are_checked(tmp_path, monkeypatch):
         f"model: {own} has no hyperparameter 'factr'; did you mean 'factor'?",
         f"model: {own}: factor should be like its default 1.0. Received: 'a'",
     ]
+    needs = "mine_of_check:Needs"
+    assert faults(name=needs, towers=2, factor=2) == []
+    assert faults(name=needs, tower=2) == [f"model: {needs} has no hyperparameter 'tower'; did you mean 'towers'?"]
+    assert faults(name=needs) == [f"model: {needs}: the hyperparameter 'towers' has no default; set it"]
     [absent] = faults(name="mine_of_check:Other", factor=2, other=3)
     assert absent.startswith("model: The model 'mine_of_check:Other' does not exist")
 

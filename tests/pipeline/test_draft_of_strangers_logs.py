@@ -293,3 +293,90 @@ def test_a_rare_word_among_numbers_is_left_to_the_check_of_malformed_rows(tmp_pa
     rows["amount"][7] = "oops"
     values, _ = drafted(tmp_path, rows)
     assert kinds(values)["amount"] == "numeric" and "missing_values" not in values["data"]
+
+
+def test_an_ids_digits_are_no_time_beside_a_column_whose_name_is_a_times(tmp_path):
+    rows = 2000
+    item = RANDOM.integers(0, 100, rows)
+    log = {"member": RANDOM.integers(0, 90, rows), "isbn": 978_000_000_000 + 37 * item, "thing": 978_000_000_000 + item}
+    log |= {"score": RANDOM.integers(1, 11, rows), "rated_at": 1_600_000_000 + 60 * np.arange(rows)}
+    values, _ = drafted(tmp_path, log)
+    assert kinds(values)["isbn"] == "categorical" and values["data"]["split"] == {"by": "order"}
+    assert values["data"]["labels"] == {"ctr": {"column": "score", "threshold": 8}}
+
+
+def test_where_a_row_was_shown_is_no_rating(tmp_path):
+    rows = 300
+    log = {"slot_rank": RANDOM.integers(1, 11, rows), "user": RANDOM.integers(0, 20, rows), "a": ["x", "y", "z"] * 100}
+    with pytest.raises(InputError, match="none of slot_rank, user, a looks like a label"):
+        drafted(tmp_path, log)
+
+
+@pytest.mark.parametrize(
+    "words", [("Erfolg", "Kein Erfolg"), ("bought", "not bought"), ("subscriber", "non-subscriber")]
+)
+def test_a_word_and_its_opposite_are_a_label(tmp_path, words):
+    results = [words[one] for one in RANDOM.integers(0, 2, 400)]
+    log = {"Alter": RANDOM.integers(18, 70, 400), "Kanal": ["a", "b", "c", "d"] * 100, "Ergebnis": results}
+    values, _ = drafted(tmp_path, log)
+    expected = {"column": "Ergebnis", "positive": [words[0]], "negative": [words[1]]}
+    assert values["data"]["labels"] == {"ctr": expected}
+
+
+def test_words_for_what_happened_are_a_label(tmp_path):
+    rows = 1200
+    log = {"user": [f"u{one}" for one in RANDOM.integers(0, 300, rows)], "position": RANDOM.integers(1, 9, rows)}
+    log |= {"video": [f"v{one}" for one in RANDOM.integers(0, 99, rows)], "is_hd": RANDOM.integers(0, 2, rows)}
+    log["interaction"] = RANDOM.choice(["none", "click", "like"], rows, p=[0.8, 0.15, 0.05])
+    values, unsure = drafted(tmp_path, log)
+    rule = {"column": "interaction", "positive": ["click", "like"], "negative": ["none"]}
+    assert values["data"]["labels"] == {"ctr": rule} and set(kinds(values)) == {"user", "position", "video", "is_hd"}
+    assert any(line.startswith("interaction: click or like in ") and line.endswith("?") for line in unsure)
+
+
+@pytest.mark.parametrize("said", [{}, {"label": "event"}])
+def test_a_click_beside_the_row_of_its_view_is_an_event_and_no_impression(tmp_path, said):
+    views = [(f"u{RANDOM.integers(200)}", f"i{RANDOM.integers(80)}") for _ in range(600)]
+    rows = [(time, *view, event) for time, view in enumerate(views) for event in ("view", "click")[: 1 + time % 2]]
+    log = dict(zip(("ts", "user", "item", "event"), map(list, zip(*rows, strict=True)), strict=True))
+    log["ts"] = [1_700_000_000 + 9 * time for time in log["ts"]]
+    message = (
+        "event names events: a row with click has an earlier one with view of the same user and item, .*prepare labels"
+    )
+    with pytest.raises(InputError, match=message):
+        drafted(tmp_path, log, **said)
+
+
+@pytest.mark.parametrize("said", [{}, {"label": "clicked_at"}])
+def test_the_time_of_a_click_is_a_label_where_others_have_none(tmp_path, said):
+    rows = 600
+    shown = pd.Timestamp("2026-01-01") + pd.to_timedelta(np.arange(rows) * 60, unit="s")
+    clicked = pd.Series(shown + pd.to_timedelta(7, unit="s")).where(RANDOM.random(rows) < 0.3)
+    log = {"shown_at": shown, "ad": [f"a{one}" for one in RANDOM.integers(0, 30, rows)], "clicked_at": clicked}
+    values, unsure = drafted(tmp_path, log, **said)
+    assert values["data"]["labels"] == {"ctr": {"column": "clicked_at", "negative": [""]}}
+    assert any(line.startswith("clicked_at: a row without a time, ") for line in unsure)
+    found = check_log(check_config(values, (), "log.yaml"), [str(tmp_path / "log.csv")])
+    assert not found.errors and found.rejected == 0
+
+
+def test_a_word_among_amounts_with_a_sign_is_asked_about(tmp_path):
+    rows = 400
+    cost = [f"€ {one:.2f}" for one in RANDOM.uniform(1, 30, rows)]
+    cost[::9] = ["free"] * len(cost[::9])
+    values, unsure = drafted(
+        tmp_path, {"cost": cost, "a": ["x", "y", "z", "w"] * 100, "click": RANDOM.integers(0, 2, rows)}
+    )
+    assert kinds(values)["cost"] == "numeric" and "free" in values["data"]["missing_values"]
+    assert any(line.startswith("cost: ") and "'free' is taken for a missing value" in line for line in unsure)
+
+
+def test_a_step_before_the_label_is_left_out_and_said(tmp_path):
+    rows = 2000
+    clicked = RANDOM.random(rows) < 0.3
+    bought = clicked & (RANDOM.random(rows) < 0.3)
+    words = {name: np.where(values, "ja", "nej") for name, values in (("klickade", clicked), ("köpte", bought))}
+    free = np.where(RANDOM.random(rows) < 0.5, "ja", "nej")
+    values, unsure = drafted(tmp_path, {"fri": free, "ort": ["x", "y", "z", "w"] * 500, **words}, label="köpte")
+    assert set(kinds(values)) == {"fri", "ort"}
+    assert any(line.startswith("klickade: ja in every row with a click, as a step before it") for line in unsure)

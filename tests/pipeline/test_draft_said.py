@@ -117,6 +117,16 @@ def test_a_label_in_disguise_and_a_constant_are_left_out_and_said(tmp_path):
     assert sum(line.split(":")[0] in ("page", "score", "country") for line in unsure) == 3
 
 
+@pytest.mark.parametrize(
+    ("count", "named"), [(2, "c0 and c1"), (4, "c0, c1, c2 and c3"), (8, "c0, c1, c2 and 5 more columns")]
+)
+def test_columns_with_the_same_question_share_a_line(tmp_path, count, named):
+    log = write(tmp_path, click=CLICK, rate=RANDOM.random(ROWS), **{f"c{one}": [0] * ROWS for one in range(count)})
+    _, text, unsure = drafted(log)
+    assert f"{named}: one value in all rows, 0: left out." in unsure
+    assert sum("one value" in line for line in unsure) == 1
+
+
 def test_a_delimiter_is_that_of_all_lines_and_not_a_decimal_comma(tmp_path):
     """A price has a comma in each row, and some names have a second semicolon."""
     names = ["x;y" if number in (3, 400, 700) else "x" for number in range(ROWS)]

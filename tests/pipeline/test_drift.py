@@ -209,7 +209,8 @@ def test_constants_are_as_far_as_can_be_or_the_same(tmp_path):
     logs = [[log(tmp_path / f"{price}.tsv", 1, price=[price] * ROWS)] for price in (7, 8)]
     found = compare_logs(SPEC, *logs, "drift", Monitoring(), 10_000, 0, ONE)["comparisons"][0]["columns"][0]
     assert (found["column"], found["distance"]) == ("price", 1.0)
-    assert found["moved"][0] == {"value": "below 8", "share": 1.0, "other": 0.0}
+    expected = [{"value": "7", "share": 1.0, "other": 0.0}, {"value": "8", "share": 0.0, "other": 1.0}]
+    assert found["moved"] == expected
     assert not compare_logs(SPEC, logs[0], logs[0], "drift", Monitoring(), 10_000, 0, ONE)["breached"]
 
 
@@ -231,6 +232,13 @@ def test_values_that_are_missing_more_often_are_a_breach(tmp_path):
 def test_a_changed_click_rate_is_drift(tmp_path):
     _, columns = compare(tmp_path, click=np.repeat([0, 1], ROWS // 2), limits=Monitoring(columns={"click": 0.03}))
     assert breaches(columns) == {"click"}
+
+
+def test_two_numbers_are_named_as_values_and_others_as_ranges(tmp_path):
+    _, columns = compare(tmp_path, click=[1, 0, 0, 0] * (ROWS // 4), price=[3, -1] * (ROWS // 2))
+    moved = {move["value"]: move["share"] for move in columns["click"]["moved"]}
+    assert moved == {"0": pytest.approx(0.75), "1": pytest.approx(0.25)}
+    assert any(" to " in move["value"] for move in columns["price"]["moved"])
 
 
 def test_a_column_of_times_is_compared_only_where_it_is_named(tmp_path):

@@ -111,3 +111,28 @@ def test_a_version_is_known_by_its_parent_where_that_is_named_and_without_it_whe
     assert version == other_version and training != other_training
     (version, training), (other_version, other_training) = hashes("runs/a", "one"), hashes("runs/a", "other")
     assert version != other_version and training != other_training
+
+
+@pytest.mark.slow
+def test_a_teachers_new_version_and_another_teacher_train_again_and_an_absent_one_is_said(tmp_path):
+    def push(number: int, fingerprint: str) -> None:
+        version = tmp_path / "ctr" / str(number)
+        (version / "assets.extra").mkdir(parents=True)
+        (version / "saved_model.pb").touch()
+        (version / "assets.extra" / "training_fingerprint").write_text(fingerprint)
+
+    def trained(teacher: object, files: tuple[str, ...] = ("log.tsv",)) -> str:
+        config = check_config({**SMALL, "training": {"distillation": {"teacher": str(teacher)}}}, (), "small.yaml")
+        return RunInputs(files, "data", {}, tmp_path, "").training_fingerprint(config, config.model)
+
+    push(3, "one")
+    first = trained(tmp_path / "ctr")
+    assert first == trained(tmp_path / "ctr")
+    push(4, "two")
+    assert trained(tmp_path / "ctr") != first
+    by_url = trained(f"file://{tmp_path}/ctr/3")
+    (tmp_path / "ctr" / "3" / "assets.extra" / "training_fingerprint").write_text("three")
+    assert trained(f"file://{tmp_path}/ctr/3") != by_url
+    with pytest.raises(InputError, match="^training.distillation.teacher: .*absent: no model version here"):
+        trained(tmp_path / "absent")
+    trained(tmp_path / "absent", files=())  # for a cluster, where it will be

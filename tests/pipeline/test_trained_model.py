@@ -127,3 +127,18 @@ def test_a_database_without_the_node_is_no_defect(tmp_path: pathlib.Path) -> Non
     (tmp_path / METADATA).touch()
     with pytest.raises(LookupError, match="knows no Trainer of ctr"):
         Artifacts(tmp_path / METADATA, "ctr").folder("Trainer", "model")
+
+
+def test_a_version_is_its_runs_until_the_run_has_other_results(tmp_path: pathlib.Path) -> None:
+    run = tmp_path / "run"
+    finished_run(run, "of 8", run / TRAINED)
+    earlier, version = pushed(run, "7"), pushed(run, "8")
+    (run / "metrics.json").write_text(json.dumps({"model_version": "8"}))
+    for named in (version, version.parent):
+        assert find_model(named) == find_model(run) and find_model(named).run == run
+    assert find_model(earlier).run is None and find_model(earlier).version == earlier
+    (run / "metrics.json").write_text(json.dumps({"model_version": None}))  # a later run was blocked
+    assert find_model(version).run is None and find_model(version).version == version
+    (run / "metrics.json").write_text(json.dumps({"model_version": "8"}))
+    (run / TRAINED).rename(tmp_path / "removed")
+    assert find_model(version).run is None and find_model(version).version == version

@@ -17,8 +17,11 @@ import tensorflow as tf
 from ctrpipe.common import processes
 from ctrpipe.common.errors import InputError
 from ctrpipe.serving.server import ServerOptions, parse_flags, running_server, serve
+from ctrpipe.serving.server.model_config import policy, single_model
 from ctrpipe.serving.server.options import set_environment, with_found_folder
-from ctrpipe.serving.server.run import GRACE_SECONDS
+from ctrpipe.serving.server.run import GRACE_SECONDS, when_there
+from ctrpipe.serving.server.versions import Policy
+from ctrpipe.serving.stored import split_version
 from tests.contract import models, servers
 from tests.contract.rpc import Rpc
 from tests.e2e.small_run import call, one_line, start
@@ -175,17 +178,46 @@ def test_a_folder_that_is_not_there_is_said_after_one_look(tmp_path):
     assert with_found_folder(ServerOptions(tmp_path / "empty")).model_base_path == tmp_path / "empty"
 
 
-def test_a_run_is_served_by_the_folder_of_its_versions_and_a_version_is_refused(tmp_path):
+def test_what_is_waited_for_may_be_a_run(tmp_path, caplog):
+    run = tmp_path / "run"
+    found = []
+    waiting = threading.Thread(target=lambda: found.append(when_there(ServerOptions(run, "ads", wait=True))))
+    waiting.start()
+    (run / "tfx").mkdir(parents=True)
+    one_line(
+        *call("serve", f"--model_base_path={run}"), f"{run}: its run has not finished; wait for it, or give --wait"
+    )
+    assert waiting.is_alive() and not found
+    (run / "models" / "ads" / "3").mkdir(parents=True)
+    (run / "metrics.json").write_text("{}")
+    waiting.join(30)
+    assert [options.model_base_path for options in found] == [run / "models" / "ads"]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"{run}: nothing to serve is there yet; waiting for it"
+    ]
+
+
+def test_a_run_is_served_by_the_folder_of_its_versions_and_a_version_alone(tmp_path):
     version = tmp_path / "run" / "models" / "ads" / "3"
     version.mkdir(parents=True)
     (tmp_path / "run" / "metrics.json").write_text("{}")
     assert with_found_folder(ServerOptions(tmp_path / "run", "ads")).model_base_path == version.parent
     (version / "saved_model.pb").touch()
-    with pytest.raises(
-        InputError, match=f"^{version}: a single version; give the folder that it is in, {version.parent}$"
-    ):
-        with_found_folder(ServerOptions(version))
-    shutil.rmtree(version)
+    (version.parent / "4").mkdir()
+    assert with_found_folder(ServerOptions(version)).model_base_path == version
+    [model] = single_model("ads", version).model_config_list.config
+    assert model.base_path == str(version.parent) and policy(model) == Policy(specific=frozenset([3]))
+    [model] = single_model("ads", version.parent).model_config_list.config
+    assert model.base_path == str(version.parent) and policy(model) == Policy()
+    (tmp_path / "latest").symlink_to(version)
+    assert split_version(tmp_path / "latest") == (version.parent, 3)
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "5").symlink_to(version)
+    assert split_version(tmp_path / "linked" / "5") == (tmp_path / "linked", 5)
+    shutil.move(version, tmp_path / "007")
+    with pytest.raises(InputError, match=f"^{tmp_path}/007: the folder of a version, but its name is not its number"):
+        split_version(tmp_path / "007")
+    shutil.rmtree(version.parent / "4")
     with pytest.raises(InputError, match="this run pushed no model"):
         with_found_folder(ServerOptions(tmp_path / "run"))
 

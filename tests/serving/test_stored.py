@@ -22,7 +22,16 @@ from ctrpipe.serving.layout import find_version
 from ctrpipe.serving.server.options import parse_flags, with_found_folder
 from ctrpipe.serving.server.run import running_server
 from ctrpipe.serving.server.versions import Policy
-from ctrpipe.serving.stored import Mirror, fetch_model, fetch_newest, newest_stored, push_version, versions_at
+from ctrpipe.serving.stored import (
+    Mirror,
+    fetch_model,
+    fetch_newest,
+    is_awaited,
+    newest_stored,
+    push_version,
+    split_version,
+    versions_at,
+)
 from tests.contract import models
 from tests.e2e.small_run import call, one_line
 
@@ -292,17 +301,23 @@ def test_a_server_is_given_a_run_of_a_store_and_a_url_with_nothing_below_is_said
     run = f"{s3.url}/run"
     with pytest.raises(InputError, match=f"^{run}: nothing is there; give a run, or RUN/models/<name>, or --wait"):
         found(run)
-    assert found(run, "--wait") == run
+    assert found(run, "--wait") == run and is_awaited(run)
+    stores.write_bytes(f"{run}/.ctrpipe_claims/a", b"")
+    assert is_awaited(run)
     stores.write_bytes(f"{run}/metrics.json", b"{}")
     with pytest.raises(InputError, match="this run pushed no model"):
         found(run)
     push_version(small(tmp_path / "a", 3), f"{run}/models/ctr")
+    assert not is_awaited(run) and not is_awaited(f"{run}/models/ctr") and not is_awaited(f"{run}/models/ctr/3")
     assert found(run) == found(f"{run}/models/ctr/") == f"{run}/models/ctr"
-    with pytest.raises(InputError, match=f"a single version; give the folder that it is in, {run}/models/ctr$"):
-        found(f"{run}/models/ctr/3")
-    Mirror(f"{run}/models/ctr").follow(dict)
+    models, version = f"{run}/models/ctr", f"{run}/models/ctr/3"
+    assert found(f"{version}/") == version
+    assert split_version(f"{version}/") == (models, 3) and split_version(models) == (models, None)
+    Mirror(models).follow(dict)
     monkeypatch.setattr(stores, "objects_below", None)  # the store is away
-    assert found(run) == found(f"{run}/models/ctr") == f"{run}/models/ctr"
+    monkeypatch.setattr(stores, "is_file", None)
+    assert found(run) == found(models) == models
+    assert found(version) == version and split_version(version) == (models, 3) and split_version(models)[1] is None
 
 
 def test_a_run_of_a_store_with_two_models_asks_which_one(s3, tmp_path):

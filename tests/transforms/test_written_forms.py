@@ -59,6 +59,8 @@ def labels(tmp_path, label, values, data="format: csv, header: true"):
         ("{column: y, positive: [click]}", ["click", "noclick", "view"], [1, 0, 0]),
         ("{column: y, positive: [yes], negative: [no]}", ["yes", "no", "Yes", "NO"], [1, 0, 1, 0]),
         ("{column: y, positive: [2], negative: [1]}", ["2", "1", "2.0"], [1, 0, 1]),
+        ("{column: y, negative: ['']}", ["2026-01-01 00:00:05", "", "x"], [1, 0, 1]),
+        ("{column: y, negative: [view, 3]}", ["click", "view", "3.0", "4"], [1, 0, 0, 1]),
         ("{column: y, threshold: 4}", ["5", "4", "3.5", "1"], [1, 1, 0, 0]),
         ("{column: y, threshold: 0.7}", ["0.7", "0.69"], [1, 0]),
     ],
@@ -73,6 +75,7 @@ def test_labels_are_words_numbers_or_a_threshold(tmp_path, label, values, found)
         ("y", ["1", "yes", ""], ["0 or 1, found 'yes'", "0 or 1, found nothing"]),
         ("{column: y, positive: [a], negative: [b]}", ["a", "c"], ["one of a, b, found 'c'"]),
         ("{column: y, positive: [a]}", ["a", "", "NULL"], ["a value, found nothing", "a value, found 'NULL'"]),
+        ("{column: y, negative: [a]}", ["b", "", "NULL"], ["a value, found nothing", "a value, found 'NULL'"]),
         ("{column: y, threshold: 4}", ["4", "good", "NA"], ["a number, found 'good'", "a number, found 'NA'"]),
     ],
 )
@@ -85,7 +88,6 @@ def test_a_label_of_another_kind_is_malformed(tmp_path, label, values, rejects):
     ("label", "message"),
     [
         ("{column: y, positive: [a], threshold: 1}", "threshold replaces"),
-        ("{column: y, negative: [a]}", "negative needs positive"),
         ("{column: y, positive: [1], negative: [1.0]}", "1, 1.0 is both positive and negative"),
         ("y, other: {column: y, threshold: 2}", "two tasks read y in two ways"),
     ],

@@ -55,10 +55,12 @@ class Label(Section):
     """
 
     column: str = pydantic.Field(min_length=1, examples=["clicked"])
-    """Column of the log. Without `positive` and `threshold`, its values must be 0 and 1, or false and true."""
+    """Column of the log. Without `positive`, `negative` and `threshold`, its values must be 0 and 1, or false and true.
+    """
     positive: list[Word] = pydantic.Field([], examples=[["click"], [2]])
     """Values of positive rows. 2 also matches 2.0. `yes` and `true` are the same value in YAML: both match yes, true,
-    on and 1.
+    on and 1. Empty beside `negative`: every value that is not negative. `negative: [""]` makes a column such as the
+    time of the click a label: a row is positive if it has one.
     """
     negative: list[Word] = pydantic.Field([], examples=[["noclick"], [1]])
     """Values of negative rows; rows with any other value are malformed. Empty: every value that is not positive.
@@ -90,8 +92,6 @@ class Label(Section):
             raise ValueError(f"predicts: {self.predicts} takes a number as it is; remove positive, negative, threshold")
         if self.threshold is not None and (self.positive or self.negative):
             raise ValueError("threshold replaces positive and negative; give one or the other")
-        if self.negative and not self.positive:
-            raise ValueError("negative needs positive, which is empty")
         both = sorted(spellings(self.positive) & spellings(self.negative))
         if both:
             raise ValueError(f"{', '.join(both)} is both positive and negative")

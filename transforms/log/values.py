@@ -137,23 +137,22 @@ def to_labels(
         return _above(pc.if_else(absent, None, values), name, faults, label.threshold, written, optional)
     one, zero = (pc.is_in(values, value_set=pa.array(words)) for words in ([b"1", b"1.0"], [b"0", b"0.0"]))
     expected = "0 or 1"
-    if label.positive:
+    is_in_words = bool(label.positive or label.negative)
+    if is_in_words:
         one, zero = _in_words(values, label.positive), _in_words(values, label.negative)
         expected = f"one of {', '.join(map(str, [*label.positive, *label.negative]))}"
         if "" in label.negative:  # the readers have null for it
             zero = pc.or_(zero, pc.is_null(values))
         if not label.negative:
-            missing = pc.is_in(values, value_set=pa.array(written.missing, pa.binary()))
-            alike = pc.and_not(_looks_like(values, label.positive), one).fill_null(False)
-            for row in np.flatnonzero(alike.to_numpy(zero_copy_only=False)).tolist():
-                text = f"{shown(values[row])} looks like a positive value; write them alike, or name it in data.labels"
-                faults.setdefault(row, f"{name}: {text}")
-            zero = pc.and_not(values.is_valid(), pc.or_(pc.or_(one, missing), alike))
+            zero = _other_values(values, one, name, faults, ("positive", label.positive), written)
+        elif not label.positive:
+            one = _other_values(values, zero, name, faults, ("negative", label.negative), written)
+        if not (label.negative and label.positive):
             expected = "a value"
     elif not pc.all(pc.or_(one, zero)).as_py():
         one, zero = pc.or_(one, _in_words(values, _TRUE)), pc.or_(zero, _in_words(values, _FALSE))
     labels, known = one.cast(pa.float32()), pc.or_(one, zero)
-    if not label.positive and not pc.all(pc.or_(known, absent)).as_py():
+    if not is_in_words and not pc.all(pc.or_(known, absent)).as_py():
         rates = to_floats(values, name, {}, written)  # a rate, such as clicks of impressions
         is_rate = pc.and_(pc.greater_equal(rates, 0.0), pc.less_equal(rates, 1.0)).fill_null(False)
         labels = pc.if_else(known, labels, rates)
@@ -161,6 +160,33 @@ def to_labels(
     for row in np.flatnonzero(~pc.or_(known, absent).to_numpy(zero_copy_only=False)).tolist():
         faults.setdefault(row, f"{name}: the label must be {expected}, found {shown(values[row])}")
     return pc.if_else(known, labels, pa.scalar(None, pa.float32())) if optional else labels
+
+
+def _other_values(
+    values: pa.Array,
+    named: pa.Array,
+    name: str,
+    faults: dict[int, str],
+    words: tuple[str, Sequence[Word]],
+    written: TextNumbers,
+) -> pa.Array:
+    """Returns which rows have a value that is not one of a class's words, which the rule names alone.
+
+    Args:
+        values: The values of the label's column.
+        named: Which rows have one of the words.
+        name: The name of the column.
+        faults: Gets the reason of each row whose value differs from one of the words in case or blanks only.
+        words: The class, `positive` or `negative`, and its words.
+        written: The words that mean a missing value.
+    """
+    kind, spelt = words
+    missing = pc.is_in(values, value_set=pa.array(written.missing, pa.binary()))
+    alike = pc.and_not(_looks_like(values, spelt), named).fill_null(False)
+    for row in np.flatnonzero(alike.to_numpy(zero_copy_only=False)).tolist():
+        text = f"{shown(values[row])} looks like a {kind} value; write them alike, or name it in data.labels"
+        faults.setdefault(row, f"{name}: {text}")
+    return pc.and_not(values.is_valid(), pc.or_(pc.or_(named, missing), alike))
 
 
 _NO_LABEL = re.compile(r"the label must be .*, found nothing")

@@ -13,7 +13,7 @@ from ctrpipe.transforms.log.words import INFINITE, NUMBER, USUAL_MISSING
 _SHARE = 0.99
 TIME_NAME = re.compile(r"(^|_|\b)(time|timestamp|ts|dt|ds|date|day|hour|datetime|created|at)(_|\b|$)", re.IGNORECASE)
 ID_NAME = re.compile(
-    r"(^|[_\s])((id|code|zip|type|category|hash|key|model|ip|site|app|device|user|item|ad|phone|telephone)s?|tel|msisdn|"
+    r"(^|[_\s])((id|code|zip|type|category|hash|key|model|ip|site|app|device|user|item|ad|phone|telephone)s?|tel|msisdn|isbn|issn|ean|gtin|upc|barcode|sku|imei|imsi|iban|"
     r"publisher|advertiser|campaign|creative|placement|region|city|country|state|brand|store|shop|seller|merchant|vendor|"
     r"product|channel|genre|carrier|agent|agency|company|supplier|employer|operator|airline|hotel|dealer|branch|"
     r"network|browser|author|artist|domain)$",
