@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ctrpipe.bar import with_bar
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.significance import p_text
 from ctrpipe.common.store_folders import written_file
 from ctrpipe.common.stores import name_of
 from ctrpipe.data import PathLike, place_of
@@ -69,8 +70,6 @@ class Comparison(Result):
         return records
 
     def _table(self) -> Table:
-        from ctrpipe.common.significance import p_text  # lazy: numpy, which a finished comparison has imported
-
         is_number = "rmse" in self.slices[0]["metrics"][self.models[0]]
         first, second = ("rmse", "mae") if is_number else ("auc", "log_loss")
         header = ("slice", "model", first, second, f"{first} difference", "95%", "p")

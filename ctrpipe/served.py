@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.near import nearest_name
+from ctrpipe.common.store_folders import local_copy
 from ctrpipe.common.stores import is_url
 from ctrpipe.data import place_of
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.runs import ModelLike, versions_of
 from ctrpipe.serving.layout import find_version
 from ctrpipe.serving.server.options import ServerOptions, parse_flags, set_environment
+from ctrpipe.serving.stored import base_url_of
 from ctrpipe.table import Table
 
 if TYPE_CHECKING:
@@ -137,10 +139,6 @@ def _base_of(model: ModelLike) -> tuple[str, pathlib.Path]:
         InputError: there is no such folder of versions, or the store refuses a request or does not answer.
     """
     if isinstance(model, str) and is_url(model):
-        # Lazy: pyarrow and pydantic take 0.3 s, and a path needs none.
-        from ctrpipe.common.store_folders import local_copy
-        from ctrpipe.serving.stored import base_url_of
-
         base = base_url_of(place_of(model), wait=False)
         return base, local_copy(base)
     folder = versions_of(model)

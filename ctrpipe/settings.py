@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.store_folders import fetch_file, results_at
 from ctrpipe.common.stores import is_url
 from ctrpipe.data import FOLDER, Data, Logs, PathLike, new_folder, place_of
 from ctrpipe.drafts import Draft
@@ -31,8 +32,6 @@ def source_of(config: Config) -> "Source":
         return config.config
     if isinstance(config, PathLike):
         if is_url(place := place_of(config)):
-            from ctrpipe.common.store_folders import fetch_file  # lazy: pyarrow takes 0.2 s, and a path needs none
-
             return fetch_file(place)
         return pathlib.Path(place)
     if isinstance(config, Mapping):
@@ -88,8 +87,6 @@ def results_folder(output: PathLike | None) -> Iterator[pathlib.Path | None]:
     Raises:
         InputError: see `place_of`; or the store has no such bucket, refuses a request or does not answer.
     """
-    from ctrpipe.common.store_folders import results_at  # lazy: takes 0.1 s, and `import ctrpipe` needs none
-
     if output is None:
         yield None
         return

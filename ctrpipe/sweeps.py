@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ctrpipe.bar import with_bar
 from ctrpipe.common.figures import shown
 from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.store_folders import written_output
 from ctrpipe.data import FOLDER, Data, PathLike, files_of
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result, evaluations
@@ -115,7 +116,6 @@ def sweep(
     """
     load_tensorflow()
     # Lazy: TensorFlow takes 3 s to import.
-    from ctrpipe.common.store_folders import written_output
     from ctrpipe.pipeline.run.prepared import MADE_OF_LOG
     from ctrpipe.pipeline.sweep.plan import make_plan
     from ctrpipe.pipeline.sweep.sweep import sweep as run_sweep

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ctrpipe.bar import with_bar
 from ctrpipe.common.figures import shown
 from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.store_folders import written_output
 from ctrpipe.data import FOLDER, Data, PathLike, files_of
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result, data_frame
@@ -133,7 +134,6 @@ def tune(
     load_tensorflow()
     plan = make_plan(source_of(config), overrides(settings), limits, objective, workers, p99_ms, seeds)
     # Lazy: Keras takes 4 s, and load_tensorflow, which comes first, suppresses TensorFlow's start-up lines.
-    from ctrpipe.common.store_folders import written_output
     from ctrpipe.pipeline.run.prepared import MADE_OF_LOG, joined
     from ctrpipe.pipeline.tune.results import BEST
     from ctrpipe.pipeline.tune.run import run_tune
