@@ -59,7 +59,7 @@ def divided(
         return Division({"by": "order"}, why)
     keys = {name: _time_keys(sample.columns[name], _time_format(guesses[name])) for name in times}
     own = [name for name in times if not OTHER_TIME.search(name) and not _is_after_the_rows(name, keys)]
-    own = [name for name in own if TIME_NAME.search(name)] or own  # a name outranks digits that may be a time's
+    own = [name for name in own if TIME_NAME.search(name) or not _are_digits(sample.columns[name])] or own
     if own and not has_order:
         return _by_time(own[0], "as a table has no order", _time_format(guesses[own[0]]))
     out_of_order = [name for name in own if not _rises(keys[name])]
@@ -87,6 +87,11 @@ def divided(
 def _time_format(guess: Guess) -> str:
     """Returns the time format that a split uses for a column."""
     return str(guess.settings.get("format", "auto"))
+
+
+def _are_digits(values: Sequence[str]) -> bool:
+    """Returns whether a column's times are plain digits, as ids may be too, such as the numbers of books."""
+    return all(value.isascii() and value.isdigit() for value in values if value)
 
 
 def _time_keys(values: Sequence[str], time_format: str) -> np.ndarray:

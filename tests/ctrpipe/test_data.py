@@ -32,9 +32,9 @@ SPEC = LogSpec.model_validate(
 )
 COLUMNS = ("price", "age", "shop", "code", "tags", "when", "click")
 EXPECTED = [
-    (1.5, 30.0, b"a", b"7", b"x|y", b"2026-11-01 10:00:00.000000000", 1.0),
+    (1.5, 30.0, b"a", b"7", b"x|y", b"2026-11-01 10:00:00", 1.0),
     (None, None, None, None, None, None, 0.0),
-    (2.0, 5.0, b"b", b"8", b"z", b"2026-11-02 00:30:00.000000000", 1.0),
+    (2.0, 5.0, b"b", b"8", b"z", b"2026-11-02 00:30:00", 1.0),
 ]
 
 

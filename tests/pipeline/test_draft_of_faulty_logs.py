@@ -66,8 +66,10 @@ def test_a_name_that_is_also_one_of_many_values_is_a_header_above_a_column_of_nu
 def test_a_first_row_of_values_is_no_header_although_a_column_has_two_words(tmp_path):
     words = ["click" if click else "no_click" for click in CLICKS]
     path = log(tmp_path, f"{words[0]},s3,s5", click=words, price=[f"s{number % 9}" for number in range(ROWS)])
-    with pytest.raises(InputError, match="none of c1, c2, c3 looks like a label"):
-        draft([path])
+    config, unsure = drafted(path)
+    assert config["data"]["columns"] == ["c1", "c2", "c3"]
+    assert config["data"]["labels"] == {"ctr": {"column": "c1", "positive": ["click"], "negative": ["no_click"]}}
+    assert any(line.startswith("c1: positive in ") and "is it the label" in line for line in unsure)
 
 
 @pytest.mark.parametrize("spelt", [("1", "0"), ("1.0", "0"), ("1", "1.0", "0"), ("true", "1", "0", "FALSE")])
