@@ -114,7 +114,7 @@ _PASSING = re.compile(
 )
 _NOT_REACHED = re.compile(
     r"curlCode: (?:6|7|28|35|60)\b|Could not (?:resolve|connect)|Failed to (?:resolve|establish)|Connection refused|"
-    r"NewConnectionError|ConnectTimeoutException|SocketTimeoutException|NoRouteToHost"
+    r"NewConnectionError|ConnectTimeoutException|SocketTimeoutException|NoRouteToHost|connect timeout="
 )
 
 _NO_SUCH_BUCKET = "no such bucket; check the name in the URL"

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.data import Data, Frame, is_frame, table_of
+from ctrpipe.serving.assets import read_log_spec
 from ctrpipe.serving.truths import WRITINGS, rows_of_log
 from ctrpipe.transforms.log.column_types import other_text
 
@@ -84,8 +85,10 @@ def table_with_words(table: pa.Table, find_version: Callable[[], pathlib.Path]) 
     """
     if all(pa.types.is_string(kind) or pa.types.is_large_string(kind) for kind in table.schema.types):
         return table
-    rows = rows_of_log(find_version())
+    version = find_version()
+    rows, compared = rows_of_log(version), read_log_spec(version).compared_columns
     for name in table.column_names:
-        check_codes(name, table[name], rows.get(name, ()))
+        if name in compared:
+            check_codes(name, table[name], rows.get(name, ()))
     columns = [in_words(name, table[name], rows.get(name, ())) for name in table.column_names]
     return pa.table(columns, table.column_names)

@@ -28,7 +28,7 @@ from ctrpipe.serving.assets import read_log_spec
 from ctrpipe.serving.client import RestClient
 from ctrpipe.serving.client.columns import Column, Inputs, to_arrays
 from ctrpipe.serving.layout import Asset, asset_path
-from ctrpipe.serving.truths import rows_of_log
+from ctrpipe.serving.truths import Truths, rows_of_log
 from ctrpipe.table import SHOWN_ROWS, Table
 from ctrpipe.transforms.log.bracketed import from_brackets
 from ctrpipe.transforms.log.kinds.vector import Vector
@@ -301,9 +301,10 @@ class Model:
             elif is_text:
                 if not _are_texts(values):
                     of_log = self._rows_of_the_log.get(name, ())
-                    check_codes(name, values, of_log)
+                    if name in self._log_spec.compared_columns:
+                        check_codes(name, values, of_log)
                     values = in_words(name, values, of_log)
-                values = as_binary(values, name, source, faults if name in whole else None)
+                values = self._truths.of_array(name, as_binary(values, name, source, faults if name in whole else None))
                 if name in self._log_spec.bracketed_columns:
                     values = from_brackets(values, self._log_spec.separators[name], name, faults)
             elif name in self._log_spec.text_forms and _are_texts(values):
@@ -320,6 +321,12 @@ class Model:
         """The columns of a few rows of the log; {} if the version has none."""
         assert self._version is not None
         return rows_of_log(self._version)
+
+    @functools.cached_property
+    def _truths(self) -> Truths:
+        """Writes 1 and 0, or true and false, as the log has them."""
+        assert self._version is not None
+        return Truths(self._version, self._log_spec)
 
     @functools.cached_property
     def _log_spec(self) -> "LogSpec":

@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import dataclasses
+import os
 import pathlib
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from ctrpipe.mistakes import in_one_line
 from ctrpipe.runs import ModelLike, versions_of
 from ctrpipe.serving.layout import find_version
 from ctrpipe.serving.server.options import ServerOptions, parse_flags, set_environment
-from ctrpipe.serving.stored import base_url_of
+from ctrpipe.serving.stored import base_url_of, is_awaited
 from ctrpipe.table import Table
 
 if TYPE_CHECKING:
@@ -140,10 +141,12 @@ def _base_of(model: ModelLike) -> tuple[str, pathlib.Path]:
     """
     if isinstance(model, str) and is_url(model):
         base = base_url_of(place_of(model), wait=False)
+        if is_awaited(base):
+            raise InputError(f"{model}: no complete run or model version here; name what `ctrpipe run` pushed")
         return base, local_copy(base)
     folder = versions_of(model)
     find_version(folder)
-    return str(folder.resolve()), folder
+    return os.path.abspath(folder), folder  # a link keeps its name, which is a version's number
 
 
 def _text(value: Any) -> str:

@@ -131,9 +131,13 @@ def base_path_of(model: pathlib.Path) -> pathlib.Path:
     return pushed[0]
 
 
+# What a run writes first: its lock, TFX's folder, and the rows of DataFrames, queries, impressions, joins and labels.
+_OF_RUNS = (".lock", "tfx", "data", "impressions", "joined", "prepared")
+
+
 def is_unfinished(folder: pathlib.Path) -> bool:
     """Returns whether a folder is the output of a run that has not finished."""
-    is_run = (folder / ".lock").exists() or (folder / "tfx").is_dir()
+    is_run = any((folder / name).exists() for name in _OF_RUNS)
     return is_run and not (folder / RESULTS).exists() and newest_version(folder) is None
 
 

@@ -47,14 +47,19 @@ class Truths:
             rows: The columns from the log's reader.
         """
         for column in self._likely.keys() & set(rows.schema.names):
-            values = rows[column]
-            if not pa.types.is_binary(values.type):
-                continue
-            known = self._likely[column]
-            if pc.any(pc.is_in(values, value_set=pa.array(list(known)))).as_py() and (changes := self._changes(column)):
-                texts = pa.array([changes.get(value, value) for value in values.to_pylist()], pa.binary())
+            texts = self.of_array(column, rows[column])
+            if texts is not rows[column]:
                 rows = rows.set_column(rows.schema.get_field_index(column), column, texts)
         return rows
+
+    def of_array(self, column: str, values: pa.Array) -> pa.Array:
+        """Returns the values of a column with the log's own booleans; `values` itself if there is nothing to change."""
+        known = self._likely.get(column)
+        if known is None or not pa.types.is_binary(values.type):
+            return values
+        if pc.any(pc.is_in(values, value_set=pa.array(list(known)))).as_py() and (changes := self._changes(column)):
+            return pa.array([changes.get(value, value) for value in values.to_pylist()], pa.binary())
+        return values
 
     def of_texts(self, column: str, texts: Sequence[bytes]) -> Sequence[bytes]:
         """Returns the values of a column with the log's own booleans; `texts` itself if there is nothing to change."""

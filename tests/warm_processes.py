@@ -201,7 +201,9 @@ class WarmCommand:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        if error:
+            self.kill()  # a test that has failed must not wait for a server that nobody ends
         self.wait()
         if self.stderr:
             self.stderr.close()

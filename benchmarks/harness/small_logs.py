@@ -56,7 +56,10 @@ def write_numbers(path: pathlib.Path, rows: int = 20_000, seed: int = 1) -> None
 
 
 def write_rare(path: pathlib.Path, rows: int = 200_000, seed: int = 1, rate: float = 0.001) -> None:
-    """Writes a log with skewed ids. About `rate` of the rows are clicks."""
+    """Writes a log with skewed ids.
+
+    `rate` is the click rate of a row whose ids have no effect. About twice as many of all rows are clicks.
+    """
     random = np.random.default_rng(seed)
     sizes = {"site": 300, "ad": 500, "device": 6, "hour": 24}
     ids = {name: np.minimum(random.zipf(1.3, rows) - 1, size - 1) for name, size in sizes.items()}

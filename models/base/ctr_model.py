@@ -1,7 +1,7 @@
 """The base class of all models: packed tensors in, logits out."""
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import keras
@@ -448,22 +448,40 @@ class CTRModel(keras.Model):
     def options(cls) -> dict[str, Any]:
         """Returns all hyperparameters with their defaults, including those of base classes that receive `**options`."""
         defaults: dict[str, Any] = {}
-        for owner in cls.__mro__:
-            parameters = inspect.signature(vars(owner).get("__init__", object.__init__)).parameters.values()
+        for parameters in _constructors(cls):
             for parameter in parameters:
                 if parameter.default is not parameter.empty and parameter.name not in NO_OPTIONS:
                     defaults.setdefault(parameter.name, parameter.default)
-            if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-                break
         return defaults
 
     @classmethod
+    def options_without_default(cls) -> tuple[str, ...]:
+        """Returns the hyperparameters without a default, including those of base classes that receive `**options`."""
+        return tuple(name for parameters in _constructors(cls) for name in _without_default(parameters))
+
+    @classmethod
     def required_options(cls) -> tuple[str, ...]:
-        """Returns the hyperparameters of the class's own constructor that have no default."""
-        _, _, *parameters = inspect.signature(cls.__init__).parameters.values()  # without self and the FeatureMap
-        named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-        chosen = [each.name for each in parameters if each.default is each.empty and each.kind in named]
-        return tuple(name for name in chosen if name not in NO_OPTIONS)
+        """Returns the hyperparameters without a default in the class's own constructor.
+
+        That constructor may itself give those of its base classes.
+        """
+        return tuple(_without_default(list(inspect.signature(cls.__init__).parameters.values())))
+
+
+def _constructors(model: type) -> Iterator[list[inspect.Parameter]]:
+    """Yields the parameters of a class's constructor, and then of each base class's that receives `**options`."""
+    for owner in model.__mro__:
+        parameters = list(inspect.signature(vars(owner).get("__init__", object.__init__)).parameters.values())
+        yield parameters
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+            return
+
+
+def _without_default(parameters: Sequence[inspect.Parameter]) -> Iterator[str]:
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    for each in parameters[2:]:  # without self and the FeatureMap
+        if each.default is each.empty and each.kind in named and each.name not in NO_OPTIONS:
+            yield each.name
 
 
 def batch_size(inputs: Inputs) -> Tensor:

@@ -167,7 +167,7 @@ def known_options(name: str) -> dict[str, Any]:
         ValueError: see `model_class`.
     """
     model = model_class(name)
-    return {**model.options(), **dict.fromkeys(model.required_options())}
+    return {**dict.fromkeys(model.options_without_default()), **model.options()}
 
 
 def check_none_missing(name: str, hyperparameters: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ctrpipe.pipeline.draft.event_words import event_rule
-from ctrpipe.pipeline.draft.roles import TIME_END, counted_label, is_outcome, is_split_marker, of_truth
+from ctrpipe.pipeline.draft.roles import COUNTED, TIME_END, counted_label, is_outcome, is_split_marker, of_truth
 from ctrpipe.pipeline.draft.truths import PAIRS, negated
 from ctrpipe.transforms.log.kinds.categorical import Categorical
 from ctrpipe.transforms.log.kinds.guess import TIME_NAME, ColumnSample, Guess
@@ -65,6 +65,7 @@ _NO_RATING = re.compile(
     r"quantity|qty|depth)(_|\b|$)",
     re.IGNORECASE,
 )
+_BEFORE = re.compile(r"(last|prev|previous|prior|first)([_\s-]|(?=[A-Z]))")  # what happened before the row
 _PROPERTY_NAME = re.compile(r"(is|has|with|in|on)_", re.IGNORECASE)
 
 
@@ -136,12 +137,14 @@ def guess_label(sample: LogSample, column: str | None = None) -> LabelGuess | No
         for name, rule in rules.items()
         if name not in no_labels
         and not is_split_marker(name, sample.columns[name])
-        and not (isinstance(rule[0], dict) and "threshold" in rule[0] and _NO_RATING.search(name))
+        and not (isinstance(rule[0], dict) and "threshold" in rule[0] and _is_no_rating(name))
     }
     named = [name for wanted in _LABELS for name in rules if of_truth(name) == wanted]
     two = _of_two_values(rules, sample)
     unread = {name: values for name, values in sample.columns.items() if name not in rules}
-    events = {name: rule for name, values in unread.items() if (rule := event_rule(name, values))}
+    events = {
+        name: rule for name, values in unread.items() if not _BEFORE.match(name) and (rule := event_rule(name, values))
+    }
     likely = [*named, *events, *two]
     rules = {name: (rule, comment + _asked(name, likely, sample)) for name, (rule, comment) in rules.items()} | events
     words = [name for wanted in _LABELS for name in sample.columns if of_truth(name) == wanted]
@@ -162,6 +165,10 @@ def guess_label(sample: LogSample, column: str | None = None) -> LabelGuess | No
         return found_rate or next(filter(None, gaps), None)
     others = tuple(name for name in named if name != likely[0])
     return LabelGuess(likely[0], *rules[likely[0]], others)
+
+
+def _is_no_rating(name: str) -> bool:
+    return _NO_RATING.search(name) is not None and not COUNTED.fullmatch(name)
 
 
 def _of_two_values(rules: Mapping[str, tuple[str | dict[str, Any], str]], sample: LogSample) -> list[str]:
@@ -241,7 +248,7 @@ def _label_rule(name: str, values: Sequence[str]) -> tuple[str | dict[str, Any],
             return {"column": name, "positive": spelt[0] or [positive], "negative": spelt[1]}, seen
     if words <= {str(number) for number in range(11)} and 3 <= len(words) and min(words) in ("0", "1"):
         highest = max(int(word) for word in words)
-        if "0" in words and _POSITIVE.fullmatch(name):  # clicks that are counted, and no rating
+        if "0" in words and (_POSITIVE.fullmatch(name) or COUNTED.fullmatch(name)):  # counted clicks are no rating
             count = sum(total for value, total in distinct.items() if float(value) >= 1)
             seen = f"a count up to {highest}: 1 and more in {count / rows:.1%} of the first {rows:,} rows"
             return {"column": name, "threshold": 1}, seen

@@ -21,7 +21,7 @@ _IMPRESSIONS = re.compile(
     r"(n|num|nr|no|total)?_?(of_)?(imps?|impressions?|shows?|exposures?|trials?|views?)(_?(count|cnt|num))?",
     re.IGNORECASE,
 )
-_COUNTED = re.compile(
+COUNTED = re.compile(
     r"(n|num|nr|no|total)?_?(of_)?(clicks?|clicked|clk|orders?|ordered|conversions?|conv|cvr|purchases?|purchased|bought|"
     r"installs?|installed|sales?|sold|likes?|signups?|leads?)(_?(count|cnt|num))?",
     re.IGNORECASE,
@@ -124,7 +124,7 @@ def counted_label(sample: LogSample) -> tuple[str, str] | None:
     """Returns the columns of clicks and of impressions if rows count several of both; None otherwise."""
     counts = {name: numbers for name, values in sample.columns.items() if (numbers := _counts(values)) is not None}
     shown = next((name for name in counts if _IMPRESSIONS.fullmatch(name)), None)
-    clicked = next((name for name in counts if _COUNTED.fullmatch(name) and max(counts[name]) > 1), None)
+    clicked = next((name for name in counts if COUNTED.fullmatch(name) and max(counts[name]) > 1), None)
     return None if shown is None or clicked is None else (clicked, shown)
 
 

@@ -16,7 +16,7 @@ PAIRS = (
 )
 # What makes a word its opposite: `not bought`, `Kein Erfolg`, `non-subscriber`, `unpaid`.
 _NOT = (
-    "no|not|non|un|in|without|did not|kein|keine|nicht|ohne|pas|pas de|sans|sin|não|sem|niet|geen|inte|ej|ikke|ei|nie|"
+    "no|not|non|without|did not|kein|keine|nicht|ohne|pas|pas de|sans|sin|não|sem|niet|geen|inte|ej|ikke|ei|nie|"
     "bez|не|нет|без"
 )
 
@@ -29,6 +29,6 @@ def negated(words: Collection[str]) -> str:
         ('Kein Erfolg', '')
     """
     for word, other in itertools.permutations(words, 2):
-        if re.fullmatch(rf"({_NOT})[\s_-]*{re.escape(other)}", word, re.IGNORECASE):
+        if other and re.fullmatch(rf"(?:(?:{_NOT})[\s_-]*|un|in){re.escape(other)}", word, re.IGNORECASE):
             return word
     return ""

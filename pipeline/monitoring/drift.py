@@ -369,9 +369,11 @@ def _far(shares: list[Moved]) -> list[Moved]:
 def _shares_of_two(values: statistics_pb2.NumericStatistics, others: statistics_pb2.NumericStatistics) -> list[Moved]:
     """Returns the shares of a column's two numbers, such as a label's 0 and 1; [] if it has others."""
     low, high = min(values.min, others.min), max(values.max, others.max)
-    # Of numbers from `low` to `high`, the variance is the largest that their mean allows only if there are no others.
+    # Of numbers from `low` to `high`, the variance is the largest that their mean allows only if there are no others. A
+    # far outlier leaves too little room for this test; the ends of the buckets then show the other numbers.
     rest = [(high - side.mean) * (side.mean - low) - side.std_dev**2 for side in (values, others)]
-    if low == high or max(rest) > _NO_OTHERS * (high - low) ** 2:
+    ends = {end for side in (values, others) for end in _cumulated(side)[0][1:].tolist()}
+    if low == high or not ends <= {low, high} or max(rest) > _NO_OTHERS * (high - low) ** 2:
         return []
     share, other = ((side.mean - low) / (high - low) for side in (values, others))
     return [(f"{low:.6g}", 1.0 - share, 1.0 - other, ""), (f"{high:.6g}", share, other, "")]

@@ -1,5 +1,6 @@
 """`ctrpipe predict`: sends raw rows of a file to a server, and yields the predicted probabilities."""
 
+import dataclasses
 import pathlib
 import random
 import time
@@ -16,6 +17,7 @@ from ctrpipe.serving.assets import read_log_spec
 from ctrpipe.serving.client import ModelClient
 from ctrpipe.serving.client.model_client import Answer
 from ctrpipe.serving.layout import find_version
+from ctrpipe.serving.truths import Truths
 from ctrpipe.transforms.log.batches import LogBatch, Reject
 from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.raw_arrays import raw_arrays
@@ -97,9 +99,12 @@ def predict_rows(
             f"--key {key}: no column of the model; it has {', '.join(spec.feature_columns)}"
             f"{did_you_mean(key, spec.feature_columns)}"
         )
+    truths = Truths(find_version(model), spec) if model else None
     for batch in _first_rows(LogReader(spec, labels=False), path, rows, EXPLAINED_BATCH if explain else BATCH):
         for reject in batch.rejects:
             passed_over(reject)
+        if truths:
+            batch = dataclasses.replace(batch, rows=truths.of_rows(batch.rows))
         if len(batch.lines):
             yield from _ask(client, spec, batch, key, explain)
 

@@ -96,7 +96,7 @@ def score(
         inputs: The log's files, globs, queries and tables.
         output: The folder for part-*.parquet (file, line, ctr, further tasks, model_version; one row per line in line
             order, no score for a malformed one), _dead_letter/part-*.jsonl, _summary.json, and the rows of queries and
-            tables in _data.
+            tables in _data, which stays on this machine if the folder is the copy of a URL.
         beam_args: Arguments for Beam. If there are any, Beam scores the parts on the runner that they name. Its workers
             must see the same files as this process.
         workers: The number of parts scored concurrently in this process; None: one per core. The result does not
@@ -113,8 +113,8 @@ def score(
     version = find_version(model).resolve()
     spec = read_log_spec(version)
     folder = ScoringFolder(output.resolve())
-    files = find_files(written(inputs, folder.output / DATA))
     check_kept(kept, list(spec.data.labels))
+    files = find_files(written(inputs, folder.output / DATA))
     options: dict[str, Any] = {"sample_rows": sample_rows, **({"kept": list(kept)} if kept else {})}
     if done := folder.finished(version, files, options):
         return _as_it_was(done, output)

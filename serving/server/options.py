@@ -16,6 +16,7 @@ from ctrpipe.common.near import did_you_mean
 from ctrpipe.common.processes import cores, on_intel
 from ctrpipe.common.stores import is_url, local_path
 from ctrpipe.serving.layout import base_path_of, is_unfinished
+from ctrpipe.serving.stored import base_url_of
 
 log = logging.getLogger(__name__)
 Path = pathlib.Path
@@ -337,8 +338,6 @@ def with_found_folder(options: ServerOptions) -> ServerOptions:
     if options.model_config_file is not None or base is None:
         return options
     if isinstance(base, str):
-        from ctrpipe.serving.stored import base_url_of  # lazy: imports pydantic, which --help does without
-
         stored = base_url_of(base, options.wait)
         return options if stored == base else dataclasses.replace(options, model_base_path=stored)
     if not base.exists():

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import errno
 import logging
+import pathlib
 import signal
 import socket
 import threading
@@ -14,6 +15,7 @@ import uvicorn
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.interrupt import interrupt
+from ctrpipe.common.stores import UnreachableError
 from ctrpipe.serving.server.core import ServerCore
 from ctrpipe.serving.server.grpc_server import GrpcServer
 from ctrpipe.serving.server.open_files import raise_file_limit
@@ -141,11 +143,19 @@ def when_there(options: ServerOptions) -> ServerOptions:
     What appears may be a run, whose versions are in a folder below it. Waits without a time limit.
     """
     base = options.model_base_path
-    if options.model_config_file is None and base is not None and is_awaited(base):
+    if options.model_config_file is None and base is not None and _is_awaited_or_away(base):
         log.warning("%s: nothing to serve is there yet; waiting for it", base)
-        while is_awaited(base):
+        while _is_awaited_or_away(base):
             time.sleep(_LOOK_SECONDS)
     return with_found_folder(options)
+
+
+def _is_awaited_or_away(base: pathlib.Path | str) -> bool:
+    try:
+        return is_awaited(base)
+    except UnreachableError as error:
+        log.warning("%s", error)
+        return True
 
 
 @contextlib.contextmanager

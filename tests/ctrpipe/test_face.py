@@ -202,7 +202,6 @@ def test_a_server_refuses_wrong_flags_and_folders(run):
 
 ON_JAX = """
 import pathlib, sys
-import httpx
 import numpy as np
 import ctrpipe
 folder = pathlib.Path(sys.argv[1])

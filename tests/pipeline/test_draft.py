@@ -437,7 +437,11 @@ def test_an_own_models_hyperparameters_are_checked(tmp_path, monkeypatch):
         "class Mine(LR):\n    def __init__(self, feature_map, *, factor: float = 1.0, **options):\n"
         "        super().__init__(feature_map, **options)\n\n\n"
         "class Needs(Mine):\n    def __init__(self, feature_map, *, towers, **options):\n"
-        "        super().__init__(feature_map, **options)\n"
+        "        super().__init__(feature_map, **options)\n\n\n"
+        "class Heir(Needs):\n    def __init__(self, feature_map, *, extra: int = 1, **options):\n"
+        "        super().__init__(feature_map, **options)\n\n\n"
+        "class Gives(Needs):\n    def __init__(self, feature_map, **options):\n"
+        "        super().__init__(feature_map, towers=2, **options)\n"
     )
     monkeypatch.chdir(tmp_path)
 
@@ -456,6 +460,9 @@ def test_an_own_models_hyperparameters_are_checked(tmp_path, monkeypatch):
     assert faults(name=needs, towers=2, factor=2) == []
     assert faults(name=needs, tower=2) == [f"model: {needs} has no hyperparameter 'tower'; did you mean 'towers'?"]
     assert faults(name=needs) == [f"model: {needs}: the hyperparameter 'towers' has no default; set it"]
+    heir = "mine_of_check:Heir"
+    assert faults(name=heir, towers=2, extra=2) == faults(name="mine_of_check:Gives") == []
+    assert faults(name=heir, tower=2) == [f"model: {heir} has no hyperparameter 'tower'; did you mean 'towers'?"]
     [absent] = faults(name="mine_of_check:Other", factor=2, other=3)
     assert absent.startswith("model: The model 'mine_of_check:Other' does not exist")
 

@@ -119,6 +119,8 @@ def test_counted_clicks_are_a_click_and_a_rating_is_a_rating(tmp_path):
     counts = [str(int(click) * (1 + number % 3)) for number, click in enumerate(CLICKS)]
     config, _ = drafted(log(tmp_path, click=counts))
     assert config["data"]["labels"] == {"ctr": {"column": "click", "threshold": 1}}
+    config, _ = drafted(log(tmp_path, click=counts, header="click_count,site,price"))
+    assert config["data"]["labels"] == {"ctr": {"column": "click_count", "threshold": 1}}
     config, _ = drafted(log(tmp_path, click=counts, header="stars,site,price"))
     assert config["data"]["labels"] == {"ctr": {"column": "stars", "threshold": 3}}
 
@@ -244,6 +246,7 @@ def test_a_label_of_1_and_2_is_asked_about(tmp_path):
         (["-1" if n % 5 == 0 else f"{n % 37}.5" for n in range(ROWS)], ""),
         ([f"1.{n % 12}" for n in range(ROWS)], "1.1 and 1.10 are one number: or are they versions or codes"),
         ([f"{n % 37}.{n % 3}0" for n in range(ROWS)], ""),
+        ([("1.5E1", "1.5E10", "2.5E1")[n % 3] for n in range(ROWS)], ""),
     ],
 )
 def test_a_number_that_may_stand_for_none_and_versions_are_asked_about(tmp_path, values, asked):

@@ -323,6 +323,21 @@ def test_a_word_and_its_opposite_are_a_label(tmp_path, words):
     assert values["data"]["labels"] == {"ctr": expected}
 
 
+def test_what_happened_before_a_row_is_a_feature(tmp_path):
+    rows = 1200
+    log = {"user": [f"u{one}" for one in RANDOM.integers(0, 300, rows)], "cancelled": RANDOM.integers(0, 2, rows)}
+    log["last_action"] = RANDOM.choice(["none", "purchase"], rows, p=[0.8, 0.2])
+    values, _ = drafted(tmp_path, log)
+    assert values["data"]["labels"] == {"ctr": "cancelled"} and "last_action" in kinds(values)
+
+
+@pytest.mark.parametrize("words", [("", "IN"), ("feed", "in-feed")])
+def test_a_country_and_a_place_are_no_opposites(tmp_path, words):
+    log = {"user": [f"u{one}" for one in RANDOM.integers(0, 300, 600)], "where": RANDOM.choice(words, 600)}
+    with pytest.raises(InputError, match="none of user, where looks like a label"):
+        drafted(tmp_path, log)
+
+
 def test_words_for_what_happened_are_a_label(tmp_path):
     rows = 1200
     log = {"user": [f"u{one}" for one in RANDOM.integers(0, 300, rows)], "position": RANDOM.integers(1, 9, rows)}

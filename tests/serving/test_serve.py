@@ -153,7 +153,7 @@ def test_requests_under_way_are_answered_after_sigterm(tmp_path, free_port, unus
 def test_a_base_path_that_is_not_there_is_waited_for_until_a_signal(tmp_path):
     flags = [f"--model_base_path={tmp_path}/absent", "--wait", "--port=0", f"--grpc_socket_path={tmp_path}/s"]
     with start_warm("serve", *flags, stderr=subprocess.PIPE) as process:
-        assert "absent (No such file or directory)" in process.stderr.readline()
+        assert "absent: nothing to serve is there yet; waiting for it" in process.stderr.readline()
         assert process.poll() is None
         process.terminate()
         assert process.wait(timeout=30) == 0

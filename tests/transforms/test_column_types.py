@@ -129,6 +129,7 @@ def test_a_number_that_is_written_otherwise_is_refused(column, text, tmp_path):
         (pa.bool_(), True, "1", "True", "'True' is another category than the same boolean there"),
         (pa.int64(), 2139, "2139", "02139", "'02139' is another category than the same number there"),
         (pa.float64(), 12000.0, "12000", "1.2e+04", r"'1.2e\+04' is another category than the same number there"),
+        (pa.int64(), 12000, "12000", "12e3", "'12e3' is another category than the same number there"),
         (pa.decimal128(5, 2), CENT, "1.5", "1.50", "'1.50' is another category than the same number there"),
         (pa.string(), "True", "True", None, ""),
     ],

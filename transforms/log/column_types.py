@@ -23,8 +23,8 @@ from ctrpipe.transforms.log.words import NUMBER
 
 Types = Mapping[str, pa.DataType]
 _NUMBER, _TRUTH, _TEXT = "number", "truth", "text"
-# A number that is not written as the text of a number: 02139, +5, .5, 0.50, 1.2e+04.
-_OTHERWISE = r"(?:[+-]?0\d[\d.]*|\+[\d.]+|-?\.\d+|-?\d+\.\d*[1-9]0+|-?\d(?:\.\d+)?[eE]\+\d+)"
+# A number that is not written as the text of a number: 02139, +5, .5, 0.50, 12e3, 1.2e+04.
+_OTHERWISE = r"(?:[+-]?0\d[\d.]*|\+[\d.]+|-?\.\d+|-?\d+\.\d*[1-9]0+|-?\d+(?:\.\d+)?[eE]\+?\d+)"
 _WRITTEN_OTHERWISE = f"^{_OTHERWISE}$"
 _INTEGER = re.compile(r"0|-?[1-9]\d*", re.ASCII)
 _TRUTH_WORDS = ("true", "True", "TRUE", "false", "False", "FALSE")  # texts, beside booleans, which are 1 and 0

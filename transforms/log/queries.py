@@ -31,6 +31,7 @@ from ctrpipe.common.store_names import show_as
 _FORM = re.compile(r"(?P<kind>duckdb|sql|delta|iceberg):(?P<rest>.+)", re.DOTALL)
 _DATABASE = re.compile(r"(?P<file>[^\s:]+):(?P<query>\s*\w.*)", re.DOTALL)
 _ORDER = re.compile(r"\border\s+by\b", re.IGNORECASE)
+_INNERMOST = re.compile(r"\([^()]*\)")
 _BATCH_ROWS = 1 << 17
 _SHOWN = 60  # characters of a query in a message
 
@@ -41,9 +42,17 @@ def is_query(pattern: str) -> bool:
 
 
 def has_order(pattern: str) -> bool:
-    """Returns whether a log's rows have an order: not those of a table, or of a query without `order by`."""
+    """Returns whether a log's rows have an order: not those of a table, or of a query without `order by`.
+
+    An `order by` in parentheses orders a window or the rows of a subquery, and not the query's own rows.
+    """
     match = _FORM.fullmatch(pattern)
-    return match is None or (match["kind"] in ("duckdb", "sql") and _ORDER.search(match["rest"]) is not None)
+    if match is None or match["kind"] not in ("duckdb", "sql"):
+        return match is None
+    query = match["rest"]
+    while (outer := _INNERMOST.sub(" ", query)) != query:
+        query = outer
+    return _ORDER.search(query) is not None
 
 
 def told_of_order(patterns: Sequence[str]) -> list[str]:

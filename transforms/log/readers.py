@@ -147,8 +147,8 @@ class LogReader:
         """
         typed = [(path, self._format(path).types(path)) for path in files]
         for path, kinds in typed:
-            for name in of_log.keys() & kinds.keys() & set(self.spec.compared_columns):
-                if text := other_text(kinds[name], of_log[name]):
+            for name in self.spec.compared_columns:
+                if name in of_log and name in kinds and (text := other_text(kinds[name], of_log[name])):
                     raise InputError(
                         f"{path}: column {name} is of type {kinds[name]}, and the model's log has texts such as "
                         f"'{text}', which are other categories than their numbers; write the column as text"

@@ -142,7 +142,8 @@ def _versions(column: ColumnSample) -> str:
     """Returns a question about texts of one number with other decimals, such as 1.1 and 1.10; "" without any."""
     shortest: dict[str, str] = {}
     for text in column.distinct:
-        if "." in text and NUMBER.fullmatch(text) and (short := text.rstrip("0"))[-1] != ".":
+        is_plain = "." in text and "e" not in text.lower() and NUMBER.fullmatch(text)
+        if is_plain and (short := text.rstrip("0"))[-1] != ".":
             other = shortest.setdefault(short, text)
             if other != text:
                 both = " and ".join(map(excerpt, sorted((other, text), key=len)))
