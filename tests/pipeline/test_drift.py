@@ -241,13 +241,9 @@ def test_two_numbers_are_named_as_values_and_others_as_ranges(tmp_path):
     assert any(" to " in move["value"] for move in columns["price"]["moved"])
     far = [99_999_999]  # beside which all other numbers seem to be one
     price, other = ([*range(low, low + 50)] * (ROWS // 50) for low in (1, 51))
-    logs = [
-        [log(tmp_path / f"{name}.tsv", 1, price=prices[:-1] + far)] for name, prices in (("a", price), ("b", other))
-    ]
+    logs = [[log(tmp_path / f"{prices[0]}.tsv", 1, price=prices[:-1] + far)] for prices in (price, other)]
     found = compare_logs(SPEC, *logs, "drift", Monitoring(), 10_000, 0, ONE)["comparisons"][0]["columns"][0]
-    assert found["column"] == "price" and found["moved"][0]["share"] != pytest.approx(
-        found["moved"][0]["other"], abs=0.1
-    )
+    assert found["column"] == "price" and abs(found["moved"][0]["share"] - found["moved"][0]["other"]) > 0.1
 
 
 def test_a_column_of_times_is_compared_only_where_it_is_named(tmp_path):
