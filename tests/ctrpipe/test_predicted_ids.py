@@ -63,6 +63,10 @@ def test_a_file_with_booleans_has_the_scores_of_the_words_of_the_log(
     for log in ("log.parquet", "log.tsv"):
         scored = ctrpipe.score(version, str(tmp_path / log)).to_pandas()["ctr"]
         np.testing.assert_allclose(scored, expected, rtol=1e-5)
+    numbers = {"n": [1.0, 2.0, 3.0], "c": [1, 0, None]}
+    for given in (numbers, pa.table(numbers)):
+        np.testing.assert_allclose(ctrpipe.load(version).predict(given)["ctr"], expected, rtol=1e-5)
+    np.testing.assert_allclose(ctrpipe.score(version, pa.table(numbers)).to_pandas()["ctr"], expected, rtol=1e-5)
     vocabulary.write_text("true\nTRUE\n2\n")  # neither a column of 1 and 0, nor of one writing
     scored = ctrpipe.score(version, str(tmp_path / "log.tsv")).to_pandas()["ctr"]
     np.testing.assert_allclose(scored, [probability(1, "True"), probability(2, "false"), expected[2]], rtol=1e-5)
