@@ -167,7 +167,7 @@ def explain(
         >>> ctrpipe.explain("runs/mine", row={"I1": 3.0, "C1": "68fd1e64"}).plot()
     """
     load_tensorflow()
-    # Lazy: TensorFlow, numpy and pyarrow take 4 s to import.
+    # Lazy: TensorFlow takes 3 s to import.
     from ctrpipe.pipeline.explain.explain import Settings
     from ctrpipe.pipeline.explain.question import explain_model, explain_row
 

@@ -83,7 +83,7 @@ def ranking(
         >>> ctrpipe.ranking("runs/mine", k=[5, 10]).to_pandas()[["order", "k", "ndcg"]]
     """
     load_tensorflow()
-    # Lazy: TensorFlow, numpy and pyarrow take 4 s to import.
+    # Lazy: TensorFlow takes 3 s to import.
     from ctrpipe.pipeline.ranking.rank import rank
 
     source = find_model(folder_of(model))

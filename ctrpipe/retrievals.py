@@ -122,7 +122,7 @@ def retrieve(
         >>> best.to_pandas().groupby("line")["item"].first()
     """
     load_tensorflow()
-    # Lazy: TensorFlow, numpy and pyarrow take 4 s to import.
+    # Lazy: TensorFlow takes 3 s to import.
     from ctrpipe.pipeline.retrieval.retrieve import Approximate
     from ctrpipe.pipeline.retrieval.retrieve import retrieve as retrieve_items
 

@@ -18,6 +18,8 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import check_ends
 
 PUSHED = "models"  # the folder of a run's pushed models
+# What a run writes first: its lock, TFX's folder, and the rows of DataFrames, queries, impressions, joins and labels.
+_OF_RUNS = (".lock", "tfx", "data", "impressions", "joined", "prepared")
 RESULTS = "metrics.json"  # of a finished run
 SAVED_MODEL = "saved_model.pb"
 _SAVED_MODEL_TEXT = "saved_model.pbtxt"
@@ -129,10 +131,6 @@ def base_path_of(model: pathlib.Path) -> pathlib.Path:
         names = ", ".join(path.name for path in pushed)
         raise InputError(f"{model}: this run pushed models of several names, {names}; give {model / PUSHED}/<name>")
     return pushed[0]
-
-
-# What a run writes first: its lock, TFX's folder, and the rows of DataFrames, queries, impressions, joins and labels.
-_OF_RUNS = (".lock", "tfx", "data", "impressions", "joined", "prepared")
 
 
 def is_unfinished(folder: pathlib.Path) -> bool:

@@ -369,7 +369,7 @@ def rapid_resets(target: Target) -> list[Measure]:
 
 
 def _floods() -> dict[str, tuple[int, bytes, bytes]]:
-    """Returns of each flood of HTTP/2's frames how many calls it opens, how it begins, and what it repeats."""
+    """Returns, by name, the calls that a flood opens, its first bytes, and the bytes that it repeats."""
     entry, named = bytes([0x40, 1]) + b"y\x7f\x81\x1f" + b"b" * 4096, b"\x83\x86"
     literal = b"\0\x01x\x64" + b"a" * 100
     smallest, largest = (frame(SETTINGS, 0, 0, b"\0\4" + size) for size in (b"\0\0\0\1", b"\x7f\xff\xff\xff"))

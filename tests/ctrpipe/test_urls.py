@@ -12,7 +12,7 @@ import yaml
 
 import ctrpipe
 from ctrpipe.common import stores
-from ctrpipe.common.store_names import CACHE
+from ctrpipe.common.store_names import CACHE, with_urls
 from ctrpipe.data import FOLDER, place_of
 from ctrpipe.serving.stored import push_version
 from ctrpipe.settings import output_place
@@ -33,8 +33,8 @@ def read(url):
 
 
 def as_read(report):
-    """A report as JSON has it, with lists in place of tuples."""
-    return json.loads(json.dumps(report))
+    """A report as its file in the store has it: lists in place of tuples, URLs in place of their local folders."""
+    return json.loads(with_urls(json.dumps(report)))
 
 
 def names_below(url):
@@ -86,6 +86,12 @@ def test_a_configuration_may_be_in_a_store(s3):
         ctrpipe.check(url, frame())
     stores.write_bytes(url, yaml.safe_dump(CONFIG).encode())
     assert ctrpipe.check(url, frame()).passed
+
+
+def test_a_url_without_a_model_is_not_served(s3):
+    stores.write_bytes(f"{s3.url}/logs/log.csv", b"a,b")
+    with pytest.raises(ctrpipe.InputError, match=f"^{s3.url}/logs: no complete run or model version here"):
+        ctrpipe.serve(f"{s3.url}/logs")
 
 
 @slow

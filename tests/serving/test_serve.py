@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from ctrpipe.common import processes
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.stores import UnreachableError
 from ctrpipe.serving.server import ServerOptions, parse_flags, running_server, serve
 from ctrpipe.serving.server import run as server_run
 from ctrpipe.serving.server.model_config import policy, single_model
@@ -179,13 +180,16 @@ def test_a_folder_that_is_not_there_is_said_after_one_look(tmp_path):
     assert with_found_folder(ServerOptions(tmp_path / "empty")).model_base_path == tmp_path / "empty"
 
 
-def test_what_is_waited_for_may_be_a_run(tmp_path, monkeypatch):
+@pytest.mark.parametrize("first", ["tfx", "data"])
+def test_what_is_waited_for_may_be_a_run(first, tmp_path, monkeypatch):
     run = tmp_path / "run"
     found, told = [], []
     monkeypatch.setattr(server_run.log, "warning", lambda text, *values: told.append(text % values))
     waiting = threading.Thread(target=lambda: found.append(when_there(ServerOptions(run, "ads", wait=True))))
     waiting.start()
-    (run / "tfx").mkdir(parents=True)
+    while not told:  # the thread may not have looked yet
+        time.sleep(0.01)
+    (run / first).mkdir(parents=True)
     one_line(
         *call("serve", f"--model_base_path={run}"), f"{run}: its run has not finished; wait for it, or give --wait"
     )
@@ -195,6 +199,22 @@ def test_what_is_waited_for_may_be_a_run(tmp_path, monkeypatch):
     waiting.join(30)
     assert [options.model_base_path for options in found] == [run / "models" / "ads"]
     assert told == [f"{run}: nothing to serve is there yet; waiting for it"]
+
+
+def test_a_store_that_is_away_is_waited_for_too(monkeypatch):
+    answers = [UnreachableError("s3://b/m: the store does not answer"), True, False]
+
+    def asked(base):
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(server_run, "is_awaited", asked)
+    monkeypatch.setattr(server_run, "_LOOK_SECONDS", 0)
+    monkeypatch.setattr(server_run, "with_found_folder", lambda options: options)
+    options = ServerOptions("s3://b/m", "ads", wait=True)
+    assert when_there(options) is options and not answers
 
 
 def test_a_run_is_served_by_the_folder_of_its_versions_and_a_version_alone(tmp_path):
