@@ -265,7 +265,7 @@ def first_rows(
 
 @dataclasses.dataclass(frozen=True)
 class Contender:
-    """A model of the leaderboard: its name, its configuration's file, and the settings that it gets beside."""
+    """A model of the leaderboard: its name, its configuration's file, and settings that override its keys."""
 
     name: str
     path: pathlib.Path

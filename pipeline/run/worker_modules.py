@@ -1,4 +1,4 @@
-"""Imports the libraries of worker processes: in each fork, or once in the process that all of them are forked from."""
+"""Imports the libraries of worker processes: in each of them, or once in the process from which they fork."""
 
 import os
 
