@@ -30,7 +30,7 @@ from ctrpipe.transforms.log.ingest import ingest
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.split import SPLITS
 
-TARGET = 1.2  # the most that reading from the store may cost beside reading from disk
+TARGET = 1.2  # the largest ratio of the time from the store to the time from disk
 FILE_BYTES = 16 << 20  # moto copies a whole object for each range of it
 STORE, MOTO = "store", "moto's server"
 FAULTS = ("slow_down", "error", "cut", "reset")

@@ -89,7 +89,7 @@ def _likely(version: pathlib.Path, spec: LogSpec) -> Iterator[tuple[str, Mapping
 
 
 def _writing(texts: Collection[bytes]) -> tuple[bytes, ...]:
-    """Returns how texts write booleans; () if in several ways or not at all. 1 and 0 beside other values are none."""
+    """Returns how texts write booleans; () if in several ways or not at all. 1 and 0 count if no value differs."""
     found = [words for words in WRITINGS if not set(words).isdisjoint(texts)]
     if len(found) != 1 or (found[0] == WRITINGS[0] and not set(texts) <= set(WRITINGS[0])):
         return ()

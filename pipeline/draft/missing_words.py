@@ -21,7 +21,7 @@ _ERROR = re.compile(r"#(DIV/0|REF|VALUE|NUM|NAME|NULL|N/A)[!?]?")  # of a spread
 _MOST_WORDS = 3  # of a column
 _MOST_ROWS = 0.8  # of a column's values, above which they are no numbers
 _FEWEST_ROWS = 20  # with a number or time
-_MOST_SIZES = 32  # different numbers beside words such as S, M and L, above which they are amounts
+_MOST_SIZES = 32  # different numbers in a column with words such as S, M and L; with more, they are amounts
 
 
 def missing_words(sample: LogSample, but: Sequence[str] = ()) -> dict[str, list[str]]:
@@ -95,7 +95,7 @@ def _words(values: Sequence[str]) -> list[str]:
 
 
 def _are_sizes(words: Sequence[str], others: Sequence[str]) -> bool:
-    """Returns whether several words are values beside a few different numbers, "" where a row has one of the words."""
+    """Returns whether several words are values among a few different numbers, "" where a row has one of the words."""
     named = [word for word in words if not (_UNKNOWN.fullmatch(word) or _ERROR.fullmatch(word))]
     return len(named) > 1 and len(set(others) - {""}) <= _MOST_SIZES
 

@@ -69,7 +69,7 @@ class Label(Section):
     threshold: float | None = pydantic.Field(None, examples=[4])
     """Rows whose number is at least this threshold are positive. Replaces `positive` and `negative`."""
     predicts: Literal["click", "mean", "median", "count"] = pydantic.Field("click", examples=["mean"])
-    """What the model predicts. `click`: the probability of a positive row. The others predict a number beside clicks,
+    """What the model predicts. `click`: the probability of a positive row. The others predict a number,
     such as a watch time or the value of an order, in the number's own unit: `mean` its mean (squared error), `median`
     its median (absolute error, which large values sway less), `count` the mean of a number of at least 0 (Poisson's
     deviance; the prediction is never negative). Losses are in units of the training rows' standard deviation, or of
