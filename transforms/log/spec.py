@@ -59,7 +59,7 @@ class Label(Section):
     """
     positive: list[Word] = pydantic.Field([], examples=[["click"], [2]])
     """Values of positive rows. 2 also matches 2.0. `yes` and `true` are the same value in YAML: both match yes, true,
-    on and 1. Empty beside `negative`: every value that is not negative. `negative: [""]` makes a column such as the
+    on and 1. Empty with `negative` given: every value that is not negative. `negative: [""]` makes a column such as the
     time of the click a label: a row is positive if it has one.
     """
     negative: list[Word] = pydantic.Field([], examples=[["noclick"], [1]])
