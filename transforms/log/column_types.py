@@ -27,7 +27,7 @@ _NUMBER, _TRUTH, _TEXT = "number", "truth", "text"
 _OTHERWISE = r"(?:[+-]?0\d[\d.]*|\+[\d.]+|-?\.\d+|-?\d+\.\d*[1-9]0+|-?\d+(?:\.\d+)?[eE]\+?\d+)"
 WRITTEN_OTHERWISE = f"^{_OTHERWISE}$"
 _SIGNED = re.compile(r"[+-]?\d+", re.ASCII)
-_TRUTH_WORDS = ("true", "True", "TRUE", "false", "False", "FALSE")  # texts, beside booleans, which are 1 and 0
+_TRUTH_WORDS = ("true", "True", "TRUE", "false", "False", "FALSE")  # texts; a boolean is 1 or 0
 _WRITTEN_AS_WORDS = f"^(?:{'|'.join(_TRUTH_WORDS)})$"
 # Texts of a kind that the values of another kind never have, although they mean the same: (what they mean, which).
 _OTHERWISE_BY_KIND = {_NUMBER: ("number", WRITTEN_OTHERWISE), _TRUTH: ("boolean", _WRITTEN_AS_WORDS)}
