@@ -125,7 +125,7 @@ def log_of(config: "RunConfig", data: Logs | None, folder: pathlib.Path | None) 
     return config.with_files({name: files_of(part, folder) for name, part in data.items()}), []
 
 
-def is_frame(data: Any) -> bool:
+def is_frame(data: object) -> bool:
     """Returns whether data is an in-memory table."""
     return isinstance(data, Frame) or hasattr(data, "__arrow_c_array__") or _is_pandas(data)
 
@@ -221,7 +221,7 @@ def _remove(folder: pathlib.Path, owner: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _is_pandas(data: Any) -> bool:
+def _is_pandas(data: object) -> bool:
     pandas = sys.modules.get("pandas")  # already imported if the data are a DataFrame
     return pandas is not None and isinstance(data, pandas.DataFrame)
 

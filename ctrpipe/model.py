@@ -505,7 +505,7 @@ def _arrow(values: Column, name: str) -> pa.Array:
         raise InputError(f"column '{name}': {one_line(error, 200)}") from error
 
 
-def _item(value: Any) -> Any:
+def _item(value: object) -> Any:
     """Converts a NumPy scalar to a Python value. Half floats become float32, and float32 stays, for its short text."""
     if isinstance(value, np.float16 | np.float32):
         return np.float32(value)
@@ -528,7 +528,7 @@ def _text(value: Any, name: str, row: int) -> bytes | None:
     raise InputError(f"column '{name}': {value!r} is not a text, unlike other values of it")
 
 
-def _columns(rows: Any) -> Inputs:
+def _columns(rows: object) -> Inputs:
     """Converts any input of `predict` to columns."""
     if hasattr(rows, "to_frame") and not hasattr(rows, "columns"):
         raise InputError("rows: a Series, which is one column or row; give a DataFrame, such as frame.iloc[[0]]")
@@ -546,7 +546,7 @@ def _columns(rows: Any) -> Inputs:
     raise InputError(f"rows: expected a dict of columns, a list of dicts, a DataFrame or a pyarrow Table{cure}")
 
 
-def _is_column(values: Any) -> bool:
+def _is_column(values: object) -> bool:
     return not isinstance(values, str | bytes) and hasattr(values, "__len__")
 
 

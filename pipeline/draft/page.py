@@ -593,7 +593,7 @@ def _one_line(column: str) -> str:
     return column.replace("\n", " ")
 
 
-def _flow(value: Any) -> str:
+def _flow(value: object) -> str:
     """Returns a value as single-line YAML."""
     text: str = yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False, allow_unicode=True)
     return text.removesuffix("\n...\n").strip()

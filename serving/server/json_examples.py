@@ -44,7 +44,7 @@ def _malformed(body: dict[str, Any], reason: str) -> ServingError:
     return bad_request(f"JSON Value: {shown(body)} {reason}")
 
 
-def _example(value: Any) -> bytes:
+def _example(value: object) -> bytes:
     if not isinstance(value, dict):
         raise bad_request(f"Example must be JSON object but got JSON {json_type(value)}")
     features: dict[str, feature_pb2.Feature] = {}
@@ -88,7 +88,7 @@ def _add(feature: feature_pb2.Feature, name: str, item: Any) -> None:
     getattr(feature, kind).value.append(item)
 
 
-def _kind(item: Any) -> str | None:
+def _kind(item: object) -> str | None:
     if isinstance(item, str) or is_base64(item):
         return "bytes_list"
     if isinstance(item, float):

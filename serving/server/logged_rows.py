@@ -39,7 +39,7 @@ class _Place(NamedTuple):
     row: int
     column: str
 
-    def wrong(self, value: Any, expected: str) -> ServingError:
+    def wrong(self, value: object, expected: str) -> ServingError:
         """Returns the error for a value that a log cannot have at this place."""
         text = f"{shown(value)} Type: {json_type(value)}"
         return bad_request(f"instances, row {self.row}, {self.column}: {text}; send {expected}")
@@ -179,7 +179,7 @@ class _Reader:
             for place, value in enumerate(values)
         ]
 
-    def _vector(self, value: Any, length: int | None, place: _Place) -> list[float]:
+    def _vector(self, value: object, length: int | None, place: _Place) -> list[float]:
         self._tick()
         if value is None:
             return [math.nan] * (length or 1)
