@@ -251,7 +251,9 @@ def _label_rule(name: str, values: Sequence[str]) -> tuple[str | dict[str, Any],
         if "0" in words and (_POSITIVE.fullmatch(name) or COUNTED.fullmatch(name)):  # counted clicks are no rating
             count = sum(total for value, total in distinct.items() if float(value) >= 1)
             seen = f"a count up to {highest}: 1 and more in {count / rows:.1%} of the first {rows:,} rows"
-            return {"column": name, "threshold": 1}, seen
+            twos = sum(total for value, total in distinct.items() if float(value) == 2) / rows
+            asked = f"; {twos:.1%} have 2: is it a count, or does it mean something else, such as unknown?"
+            return {"column": name, "threshold": 1}, seen + (asked if highest == 2 else "")
         threshold = -(-highest * 4 // 5)
         count = sum(total for value, total in distinct.items() if float(value) >= threshold)
         seen = f"a rating up to {highest}: {threshold} and more in {count / rows:.1%} of the first {rows:,} rows"

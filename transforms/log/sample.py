@@ -306,10 +306,23 @@ def _of_utf8(path: str, text: bytes, delimiter: str | None) -> LogSample:
     if not lines:
         raise no_rows(path)
     if lines[0].lstrip().startswith(b"{"):
-        return _of_json(lines[:ROWS])
+        sample = _of_json(lines[:ROWS])
+        if not sample.columns:
+            _check_are_objects(path, lines)
+        return sample
     if delimiter is None:
         _check_is_table(path, lines)
     return _of_table(path, b"\n".join(lines) + b"\n", lines, delimiter)
+
+
+def _check_are_objects(path: str, lines: Sequence[bytes]) -> None:
+    """Raises InputError if the first line begins as an object and is none, as if a comma ends it."""
+    _, wrong = parse_objects([line for line in lines[:1] if is_utf8(line)], [], {})
+    if wrong:
+        raise InputError(
+            f"{path}: line 1: {wrong[0]}; write one object per line (data.format: jsonl) or an array of objects "
+            "(data.format: json)"
+        )
 
 
 def _check_is_table(path: str, lines: Sequence[bytes]) -> None:

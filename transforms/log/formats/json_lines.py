@@ -64,7 +64,7 @@ class JsonText(TextFormat):
         truths = {name: row for name, row in self._noted.truths.items() if name in compared}
         self.mixture.note(part.path, batch.lines, compared, numbers, truths, self._separators)
         self.mixture.note_fields(part.path, batch.lines, self._noted.fields, self._noted.no_objects)
-        return batch
+        return dataclasses.replace(batch, numbers=frozenset(numbers), truths=frozenset(truths))
 
 
 class JsonLines(JsonText):
