@@ -131,7 +131,7 @@ def is_frame(data: Any) -> bool:
 
 
 def index_of(data: Any) -> "pd.Index | None":
-    """Returns the index of a pandas DataFrame, which its predictions also have; None for other data."""
+    """Returns the index of a pandas DataFrame, for its predictions; None for other data."""
     return data.index if _is_pandas(data) else None
 
 

@@ -269,7 +269,7 @@ def _label(path: str, sample: LogSample, label: str | None) -> LabelGuess:
 
 
 def _check_events(path: str, sample: LogSample, target: LabelGuess) -> None:
-    """Raises InputError if a row is an event, such as a click beside the row of its impression."""
+    """Raises InputError if a row is an event, such as a click in addition to the row of its impression."""
     if event_rule(target.column, sample.columns[target.column]) is None or not isinstance(target.rule, dict):
         return
     if keys := keys_of_events(sample, target.column, target.rule["positive"]):
