@@ -18,7 +18,14 @@ from ctrpipe.common.printable import excerpt
 from ctrpipe.common.stores import is_url, local_path
 from ctrpipe.pipeline.config.load import check_config, read_yaml
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
-from ctrpipe.pipeline.draft.columns import CLICK_TASK, LabelGuess, guess_column, guess_label, guess_number
+from ctrpipe.pipeline.draft.columns import (
+    CLICK_TASK,
+    LabelGuess,
+    columns_of_two_words,
+    guess_column,
+    guess_label,
+    guess_number,
+)
 from ctrpipe.pipeline.draft.division import Division, divided
 from ctrpipe.pipeline.draft.event_words import event_rule, keys_of_events
 from ctrpipe.pipeline.draft.made_columns import MadeColumn
@@ -263,8 +270,18 @@ def _label(path: str, sample: LogSample, label: str | None) -> LabelGuess:
     if guess is None:
         raise InputError(
             f"{path}: none of {excerpt(', '.join(sample.columns))} looks like a label; name it with --label"
+            f"{_such_as(sample)}"
         )
     return guess
+
+
+def _such_as(sample: LogSample) -> str:
+    """Returns the columns that may be the label, with their two values; "" if each has other values."""
+    found = [
+        f"{excerpt(name)} ({' or '.join(map(excerpt, sorted(set(sample.columns[name]))))})"
+        for name in columns_of_two_words(sample)[:_NAMED]
+    ]
+    return f", such as {' or '.join(found)}" if found else ""
 
 
 def _check_events(path: str, sample: LogSample, target: LabelGuess) -> None:
