@@ -1,5 +1,6 @@
-"""Values of a DataFrame as the log of a model has them: pandas reads its words True and False as booleans, and its
-texts 02139 as numbers.
+"""Converts the values of a DataFrame to the form of a model's training log.
+
+pandas reads the words True and False of a log as booleans, and the text 02139 as the number 2139.
 """
 
 import pathlib
@@ -20,7 +21,7 @@ _WORDS = WRITINGS[1:]  # the first is what a boolean becomes anyway
 def in_words(
     name: str, values: pa.Array | pa.ChunkedArray, texts: Collection[bytes | float]
 ) -> pa.Array | pa.ChunkedArray:
-    """Returns booleans as the words of a log in text; those of other logs, and other values, as they are.
+    """Converts booleans to the words that a log in text has for them. Returns all other values unchanged.
 
     Args:
         name: The column's name, for the error message.
@@ -42,7 +43,7 @@ def in_words(
 
 
 def check_codes(name: str, values: pa.Array | pa.ChunkedArray, texts: Collection[bytes | float]) -> None:
-    """Checks that a log has no texts such as 02139 where a table has numbers: 2139 is another category.
+    """Checks a table's numbers against a log that may have texts such as 02139: 2139 is another category.
 
     Args:
         name: The column's name.
@@ -60,7 +61,7 @@ def check_codes(name: str, values: pa.Array | pa.ChunkedArray, texts: Collection
 
 
 def with_words(data: Data | None, find_version: Callable[[], pathlib.Path]) -> Data | None:
-    """Returns data whose tables have the words of a model's log in place of booleans. Files stay as they are.
+    """Replaces booleans in tables by the words of a model's log. Files are returned unchanged.
 
     Args:
         data: See `ctrpipe.data.files_of`.
@@ -78,7 +79,7 @@ def with_words(data: Data | None, find_version: Callable[[], pathlib.Path]) -> D
 
 
 def table_with_words(table: pa.Table, find_version: Callable[[], pathlib.Path]) -> pa.Table:
-    """Returns a table with the words of a model's log in place of booleans.
+    """Replaces booleans in a table by the words of a model's log.
 
     Raises:
         InputError: see `in_words` and `check_codes`.

@@ -117,18 +117,13 @@ def score(
     load_tensorflow()
     # Lazy: TensorFlow and TFDV take 4 s to import.
     from ctrpipe.pipeline.monitoring.score_log import score_log
-    from ctrpipe.serving.scoring.folder import DATA
+    from ctrpipe.serving.scoring.folder import DATA, unread_rows_removed
 
     place = str(new_folder()) if output is None else place_of(output)
     folder = work_folder(place) if is_url(place) else pathlib.Path(place)
     versions = versions_of(model)
-    files = needed_files_of(with_words(data, lambda: find_version(versions)), folder / DATA)
-    result = score_log(
-        versions,
-        files,
-        place,
-        workers,
-        kept=[keep] if isinstance(keep, str) else list(keep),
-    )
+    with unread_rows_removed(folder):
+        files = needed_files_of(with_words(data, lambda: find_version(versions)), folder / DATA)
+        result = score_log(versions, files, place, workers, kept=[keep] if isinstance(keep, str) else list(keep))
     counts = (result.rows, result.scored, result.rejected, result.model_version)
     return Scoring(folder, *counts, result.scores, result.drift, index_of(data), result.mixtures)

@@ -45,7 +45,7 @@ def data_of(config: Config, data: Data | None) -> Data | None: ...
 @overload
 def data_of(config: Config, data: Logs | None) -> Logs | None: ...
 def data_of(config: Config, data: Logs | None) -> Logs | None:
-    """Returns the data, or if it is None the data of the draft."""
+    """Returns the data, or the draft's data if it is None."""
     return config.data if data is None and isinstance(config, Draft) else data
 
 

@@ -1,4 +1,4 @@
-"""Booleans as the log of a model writes them.
+"""Converts booleans to the form in which a model's training log writes them.
 
 A CSV that pandas wrote has True and False, one of Spark true and false, and Parquet and JSON have booleans, which are 1
 and 0 here. In another format, the same log would have values that the model does not know.
@@ -25,7 +25,7 @@ Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
 
 class Truths:
-    """Writes booleans as the log of a version does, in columns of a single value.
+    """Converts booleans to the form of a version's training log, in columns of a single value.
 
     A column has booleans if the model knows True and False, or true and false, or nothing but 1 and 0.
 
@@ -41,7 +41,7 @@ class Truths:
         self._vocabularies: dict[str, pa.Array] | None = None
 
     def of_rows(self, rows: Rows) -> Rows:
-        """Returns rows whose booleans are the log's own; `rows` itself if there is nothing to change.
+        """Returns rows with booleans in the log's form; `rows` itself if there is nothing to change.
 
         Args:
             rows: The columns from the log's reader.
@@ -53,7 +53,7 @@ class Truths:
         return rows
 
     def of_array(self, column: str, values: pa.Array) -> pa.Array:
-        """Returns the values of a column with the log's own booleans; `values` itself if there is nothing to change."""
+        """Returns a column's values with booleans in the log's form; `values` itself if there is nothing to change."""
         known = self._likely.get(column)
         if known is None or not pa.types.is_binary(values.type):
             return values
@@ -62,7 +62,7 @@ class Truths:
         return values
 
     def of_texts(self, column: str, texts: Sequence[bytes]) -> Sequence[bytes]:
-        """Returns the values of a column with the log's own booleans; `texts` itself if there is nothing to change."""
+        """Returns a column's values with booleans in the log's form; `texts` itself if there is nothing to change."""
         if self._likely.get(column, _NO_CHANGES).keys().isdisjoint(texts) or not (changes := self._changes(column)):
             return texts
         return [changes.get(text, text) for text in texts]
@@ -89,7 +89,7 @@ def _likely(version: pathlib.Path, spec: LogSpec) -> Iterator[tuple[str, Mapping
 
 
 def _writing(texts: Collection[bytes]) -> tuple[bytes, ...]:
-    """Returns how texts write booleans; () if in several ways or not at all. 1 and 0 beside other values are none."""
+    """Returns how texts write booleans; () if in several ways or not at all. 1 and 0 count if no value differs."""
     found = [words for words in WRITINGS if not set(words).isdisjoint(texts)]
     if len(found) != 1 or (found[0] == WRITINGS[0] and not set(texts) <= set(WRITINGS[0])):
         return ()

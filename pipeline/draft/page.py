@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import yaml
 
+from ctrpipe.common import stores
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import openmp_missing
 from ctrpipe.common.near import did_you_mean
@@ -285,7 +286,7 @@ def _such_as(sample: LogSample) -> str:
 
 
 def _check_events(path: str, sample: LogSample, target: LabelGuess) -> None:
-    """Raises InputError if a row is an event, such as a click beside the row of its impression."""
+    """Raises InputError if a row is an event, such as a click in addition to the row of its impression."""
     if event_rule(target.column, sample.columns[target.column]) is None or not isinstance(target.rule, dict):
         return
     if keys := keys_of_events(sample, target.column, target.rule["positive"]):
@@ -615,20 +616,31 @@ def _flow(value: Any) -> str:
     return text.removesuffix("\n...\n").strip()
 
 
-def write_draft(text: str, output: pathlib.Path | None) -> pathlib.Path:
+def write_draft(text: str, output: pathlib.Path | str | None) -> pathlib.Path | str:
     """Writes a configuration to a new file, by default `<name>.yaml`, and returns its path.
 
+    Args:
+        text: The configuration.
+        output: The file, or its URL in a store, as text.
+
     Raises:
-        InputError: the file exists or cannot be written.
+        InputError: the file exists or cannot be written, or the store refuses a request or does not answer.
     """
+    if isinstance(output, str):
+        if stores.is_file(output):
+            raise _exists(output)
+        stores.write_bytes(output, text.encode())
+        return output
     path = output or pathlib.Path(f"{read_yaml(text)['name']}.yaml")
     try:
         with open(path, "x") as file:
             file.write(text)
     except FileExistsError as error:
-        raise InputError(
-            f"{path}: the file exists, and may have been edited; name another file with --output"
-        ) from error
+        raise _exists(path) from error
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror})") from error
     return path
+
+
+def _exists(path: pathlib.Path | str) -> InputError:
+    return InputError(f"{path}: the file exists, and may have been edited; name another file with --output")

@@ -27,7 +27,7 @@ _NUMBER, _TRUTH, _TEXT = "number", "truth", "text"
 _OTHERWISE = r"(?:[+-]?0\d[\d.]*|\+[\d.]+|-?\.\d+|-?\d+\.\d*[1-9]0+|-?\d+(?:\.\d+)?[eE]\+?\d+)"
 _WRITTEN_OTHERWISE = f"^{_OTHERWISE}$"
 _INTEGER = re.compile(r"0|-?[1-9]\d*", re.ASCII)
-_TRUTH_WORDS = ("true", "True", "TRUE", "false", "False", "FALSE")  # texts, beside booleans, which are 1 and 0
+_TRUTH_WORDS = ("true", "True", "TRUE", "false", "False", "FALSE")  # texts; a boolean is 1 or 0
 _WRITTEN_AS_WORDS = f"^(?:{'|'.join(_TRUTH_WORDS)})$"
 # Texts of a kind that the values of another kind never have, although they mean the same: (what they mean, which).
 _OTHERWISE_BY_KIND = {_NUMBER: ("number", _WRITTEN_OTHERWISE), _TRUTH: ("boolean", _WRITTEN_AS_WORDS)}
@@ -114,7 +114,7 @@ def other_text(kind: pa.DataType, texts: Iterable[bytes | float]) -> str | None:
     """Returns a text that means a number, and that no number becomes, such as 02139 or 12e3; None without one.
 
     Args:
-        kind: The type of a column beside these texts. No other type than numbers has such texts.
+        kind: The type of the column to compare with the texts. Only numbers can differ from such texts.
         texts: Values of the column in another log.
     """
     if is_list(kind) or _written(kind) != _NUMBER:

@@ -411,7 +411,7 @@ def _without_empty_parents(names: Iterable[str]) -> list[str]:
 
 
 def _lost_parents(rows: Iterable[dict[str, Any]], names: Iterable[str], kept: Collection[str]) -> Iterator[str]:
-    """Yields a sentence about each name that is left out although it has values beside the fields of its objects."""
+    """Yields a sentence about each omitted name that has both values and objects with fields."""
     for name in (name for name in names if name not in kept):
         values = (dict(leaves(row)).get(name) for row in rows)
         if (value := next((each for each in values if each not in (None, "", {}, [])), None)) is not None:

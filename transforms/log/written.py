@@ -11,7 +11,7 @@ import pydantic
 
 from ctrpipe.transforms.log.section import Section
 
-_BLANKS = ("\u00a0", "\u202f")  # beside the plain one, as spreadsheets write them
+_BLANKS = ("\u00a0", "\u202f")  # in addition to the plain one; spreadsheets write them
 _BLANK = f"(?: |\t|{'|'.join(_BLANKS)})*"
 MINUS = "\u2212"  # as typesetting writes it: no sign of a number elsewhere
 _EXPONENT = r"(?:[eE][+-]?\d+)?"

@@ -55,7 +55,7 @@ class Categorical(WithVocabulary):
     """
 
     pretrained: Pretrained | None = None
-    """A table of vectors by the column's values, read beside their embeddings or the start of them; null: none."""
+    """A table of vectors by the column's values: an additional input, or the embeddings' initial values; null: none."""
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Categorical":
