@@ -269,20 +269,21 @@ def _label(path: str, sample: LogSample, label: str | None) -> LabelGuess:
         values = excerpt(", ".join(sorted(set(sample.columns[label]))[:5]))
         raise InputError(f"{path}: --label {label}: {values} are not values of a label; write data.labels by hand")
     if guess is None:
-        raise InputError(
-            f"{path}: none of {excerpt(', '.join(sample.columns))} looks like a label; name it with --label"
-            f"{_such_as(sample)}"
-        )
+        columns = excerpt(", ".join(sample.columns))
+        if candidates := _of_two_words(sample):
+            raise InputError(
+                f"{path}: none of {columns} looks like a label; name it with --label, such as {' or '.join(candidates)}"
+            )
+        raise InputError(f"{path}: none of {columns} looks like a label; name it with --label")
     return guess
 
 
-def _such_as(sample: LogSample) -> str:
-    """Returns the columns that may be the label, with their two values; "" if each has other values."""
-    found = [
+def _of_two_words(sample: LogSample) -> list[str]:
+    """Returns the columns that may be the label, each with its two values."""
+    return [
         f"{excerpt(name)} ({' or '.join(map(excerpt, sorted(set(sample.columns[name]))))})"
         for name in columns_of_two_words(sample)[:_NAMED]
     ]
-    return f", such as {' or '.join(found)}" if found else ""
 
 
 def _check_events(path: str, sample: LogSample, target: LabelGuess) -> None:
