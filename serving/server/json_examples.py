@@ -73,7 +73,7 @@ def _field(number: int, content: bytes) -> bytes:
     while size > 127:
         length.append(size & 127 | 128)
         size >>= 7
-    return b"%c%b%c%b" % (number << 3 | 2, length, size, content)
+    return b"%c%b%c%b" % (number << 3 | 2, bytes(length), size, content)
 
 
 def _feature(name: str, items: list[Any], reading: Reading) -> bytes:
