@@ -42,7 +42,7 @@ def _malformed(body: dict[str, Any], reason: str) -> ServingError:
     return bad_request(f"JSON Value: {shown(body)} {reason}")
 
 
-def _example(value: Any, reading: Reading) -> bytes:
+def _example(value: object, reading: Reading) -> bytes:
     """Returns a serialized tf.Example, written field by field: Python's protobuf refuses names that are not UTF-8."""
     if not isinstance(value, dict):
         raise bad_request(f"Example must be JSON object but got JSON {json_type(value)}")
@@ -120,7 +120,7 @@ def _add(feature: feature_pb2.Feature, name: str, item: Any) -> None:
     getattr(feature, kind).value.append(item)
 
 
-def _kind(item: Any) -> str | None:
+def _kind(item: object) -> str | None:
     if isinstance(item, str) or is_base64(item):
         return "bytes_list"
     if isinstance(item, float):
