@@ -146,7 +146,7 @@ def write_text(path: pathlib.Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
-def write_json(path: pathlib.Path, value: Any) -> None:
+def write_json(path: pathlib.Path, value: object) -> None:
     """Writes a value as indented JSON atomically: numpy scalars as numbers, other objects as str(object).
 
     Raises:
@@ -159,7 +159,7 @@ def write_json(path: pathlib.Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1, default=_as_json) + "\n")
 
 
-def not_finite(value: Any, name: str = "") -> Iterator[str]:
+def not_finite(value: object, name: str = "") -> Iterator[str]:
     """Yields the names of the numbers in a value, as deep as JSON goes, that are NaN or infinite: `test.log_loss`."""
     value = _as_json(value) if getattr(value, "shape", None) == () else value
     if isinstance(value, float):

@@ -125,7 +125,7 @@ def log_of(config: "RunConfig", data: Logs | None, folder: pathlib.Path | None) 
     return config.with_files({name: files_of(part, folder) for name, part in data.items()}), []
 
 
-def is_frame(data: Any) -> bool:
+def is_frame(data: object) -> bool:
     """Returns whether data is an in-memory table."""
     return isinstance(data, Frame) or hasattr(data, "__arrow_c_array__") or _is_pandas(data)
 
@@ -135,7 +135,7 @@ def index_of(data: Any) -> "pd.Index | None":
     return data.index if _is_pandas(data) else None
 
 
-def table_of(frame: Any) -> pa.Table:
+def table_of(frame: object) -> pa.Table:
     """Converts an in-memory table to a pyarrow Table of plain columns. Categories become their values.
 
     Named index levels of a pandas DataFrame become columns; unnamed ones are dropped. Intervals and periods become
@@ -169,7 +169,7 @@ def table_of(frame: Any) -> pa.Table:
         ) from error
 
 
-def write_frame(frame: Any, folder: pathlib.Path) -> pathlib.Path:
+def write_frame(frame: object, folder: pathlib.Path) -> pathlib.Path:
     """Writes an in-memory table to a Parquet file named by a hash of its values, and returns the path.
 
     An existing file is kept.
@@ -221,7 +221,7 @@ def _remove(folder: pathlib.Path, owner: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _is_pandas(data: Any) -> bool:
+def _is_pandas(data: object) -> bool:
     pandas = sys.modules.get("pandas")  # already imported if the data are a DataFrame
     return pandas is not None and isinstance(data, pandas.DataFrame)
 
@@ -359,7 +359,7 @@ def _parted(table: pa.Table, day: str) -> Iterator[tuple[str, pa.Table]]:
         yield name, table.filter(pc.equal(names, name))
 
 
-def _write_day(name: str, frame: Any, folder: pathlib.Path) -> pathlib.Path:
+def _write_day(name: str, frame: object, folder: pathlib.Path) -> pathlib.Path:
     """Writes the table of one day to `<folder>/frame-<hash>/<day>/`, and returns that folder."""
     unnamed = write_frame(frame, folder)
     place = folder / unnamed.stem / name.replace("/", "-")

@@ -187,7 +187,7 @@ class Model:
 
         return Servable(pathlib.Path(self.source))
 
-    def predict(self, rows: Any) -> Predictions:
+    def predict(self, rows: object) -> Predictions:
         """Predicts the click probability of raw rows, and the probability of each further task.
 
         Args:
@@ -244,7 +244,7 @@ class Model:
                 named[name] = as_binary(values, name, TABLE if is_table else ROWS)
         return named
 
-    def _texts_of_others(self, columns: Mapping[str, Any]) -> dict[str, pa.Array | np.ndarray]:
+    def _texts_of_others(self, columns: Mapping[str, object]) -> dict[str, pa.Array | np.ndarray]:
         """Converts text columns with values of other types, such as numbers, to text, as in a log.
 
         Also parses columns that the log has in text form: vectors, and numbers of a column with `written`.
@@ -515,14 +515,14 @@ def _arrow(values: Column, name: str) -> pa.Array:
         raise InputError(f"column '{name}': {one_line(error, 200)}") from error
 
 
-def _item(value: Any) -> Any:
+def _item(value: object) -> Any:
     """Converts a NumPy scalar to a Python value. Half floats become float32, and float32 stays, for its short text."""
     if isinstance(value, np.float16 | np.float32):
         return np.float32(value)
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _text(value: Any, name: str, row: int) -> bytes | None:
+def _text(value: object, name: str, row: int) -> bytes | None:
     """Returns a value of a text column in UTF-8; None if it is missing."""
     value = float(str(value)) if isinstance(value, np.float32) else value
     if value is None or isinstance(value, bytes):
@@ -538,7 +538,7 @@ def _text(value: Any, name: str, row: int) -> bytes | None:
     raise InputError(f"column '{name}': {value!r} is not a text, unlike other values of it")
 
 
-def _columns(rows: Any) -> Inputs:
+def _columns(rows: object) -> Inputs:
     """Converts any input of `predict` to columns."""
     if hasattr(rows, "to_frame") and not hasattr(rows, "columns"):
         raise InputError("rows: a Series, which is one column or row; give a DataFrame, such as frame.iloc[[0]]")
@@ -556,11 +556,11 @@ def _columns(rows: Any) -> Inputs:
     raise InputError(f"rows: expected a dict of columns, a list of dicts, a DataFrame or a pyarrow Table{cure}")
 
 
-def _is_column(values: Any) -> bool:
+def _is_column(values: object) -> bool:
     return not isinstance(values, str | bytes) and hasattr(values, "__len__")
 
 
-def _unboxed(values: Any, name: str) -> Column:
+def _unboxed(values: object, name: str) -> Column:
     """Converts a pandas or polars Series like a column of a DataFrame. Returns other columns unchanged."""
     if not hasattr(values, "to_frame"):
         return values

@@ -49,7 +49,7 @@ def data_of(config: Config, data: Logs | None) -> Logs | None:
     return config.data if data is None and isinstance(config, Draft) else data
 
 
-def overrides(settings: Mapping[str, Any]) -> tuple[str, ...]:
+def overrides(settings: Mapping[str, object]) -> tuple[str, ...]:
     """Converts keywords to arguments of `--set`: `training__epochs=2` to `training.epochs=2`.
 
     Raises:
@@ -99,7 +99,7 @@ def local_model(model: PathLike) -> pathlib.Path:
     return fetch_model(place_of(model))
 
 
-def _text(name: str, value: Any) -> str:
+def _text(name: str, value: object) -> str:
     """Returns a value as JSON, which is valid YAML."""
     try:
         return json.dumps(value, default=_plain)
@@ -109,7 +109,7 @@ def _text(name: str, value: Any) -> str:
         ) from error
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """Converts paths, numpy scalars and arrays to JSON types."""
     if isinstance(value, pathlib.Path):
         return str(value)

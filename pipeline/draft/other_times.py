@@ -55,7 +55,8 @@ def times_after(
     """Returns a guess for each column whose times are never earlier than another column's.
 
     The column is left out if it is named after a click or a later event, or if the time between the two columns gives
-    the label away. Otherwise the time may be planned, such as a departure, and the user is asked.
+    the label away. Otherwise the time may be planned, such as a departure, and the user is asked, except about
+    times after those of another event, such as a signup.
 
     Args:
         columns: The values by column.
@@ -76,8 +77,8 @@ def times_after(
         if text or is_outcome(TIME_END.sub("", name)):
             why = f"the time between both: {text}" if text else "of what follows the click, by its name"
             changed[name] = Guess({}, f"{told}; {why}: left out, as no request has it", True)
-        elif name not in changed:
-            comment = f"{guesses[name].comment}; {told}: are they known when the row is shown?"
+        elif name not in changed and not OTHER_TIME.search(own):
+            comment = f"{guesses[name].comment.removesuffix('?')}; {told}: are they known when the row is shown?"
             changed[name] = dataclasses.replace(guesses[name], comment=comment, unsure=True)
     return changed
 

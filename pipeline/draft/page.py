@@ -19,7 +19,14 @@ from ctrpipe.common.printable import excerpt
 from ctrpipe.common.stores import is_url, local_path
 from ctrpipe.pipeline.config.load import check_config, read_yaml
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
-from ctrpipe.pipeline.draft.columns import CLICK_TASK, LabelGuess, guess_column, guess_label, guess_number
+from ctrpipe.pipeline.draft.columns import (
+    CLICK_TASK,
+    LabelGuess,
+    columns_of_two_words,
+    guess_column,
+    guess_label,
+    guess_number,
+)
 from ctrpipe.pipeline.draft.division import Division, divided
 from ctrpipe.pipeline.draft.event_words import event_rule, keys_of_events
 from ctrpipe.pipeline.draft.made_columns import MadeColumn
@@ -262,10 +269,21 @@ def _label(path: str, sample: LogSample, label: str | None) -> LabelGuess:
         values = excerpt(", ".join(sorted(set(sample.columns[label]))[:5]))
         raise InputError(f"{path}: --label {label}: {values} are not values of a label; write data.labels by hand")
     if guess is None:
-        raise InputError(
-            f"{path}: none of {excerpt(', '.join(sample.columns))} looks like a label; name it with --label"
-        )
+        columns = excerpt(", ".join(sample.columns))
+        if candidates := _of_two_words(sample):
+            raise InputError(
+                f"{path}: none of {columns} looks like a label; name it with --label, such as {' or '.join(candidates)}"
+            )
+        raise InputError(f"{path}: none of {columns} looks like a label; name it with --label")
     return guess
+
+
+def _of_two_words(sample: LogSample) -> list[str]:
+    """Returns the columns that may be the label, each with its two values."""
+    return [
+        f"{excerpt(name)} ({' or '.join(map(excerpt, sorted(set(sample.columns[name]))))})"
+        for name in columns_of_two_words(sample)[:_NAMED]
+    ]
 
 
 def _check_events(path: str, sample: LogSample, target: LabelGuess) -> None:
@@ -593,7 +611,7 @@ def _one_line(column: str) -> str:
     return column.replace("\n", " ")
 
 
-def _flow(value: Any) -> str:
+def _flow(value: object) -> str:
     """Returns a value as single-line YAML."""
     text: str = yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False, allow_unicode=True)
     return text.removesuffix("\n...\n").strip()

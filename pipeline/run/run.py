@@ -68,7 +68,7 @@ def _run(given: RunConfig, config: RunConfig, paths: list[str], output: pathlib.
     _check_model(config)
     check_hooks(config.hooks)
     check_output(output)
-    announce(f"Run {config.name}: {len(paths)} file(s), output in {output}")
+    announce(f"Run {config.name}: {len(paths):,} file{'s' if len(paths) > 1 else ''}, output in {output}")
     monitored = find_monitored(config.monitoring)
     with one_run_at_a_time(output):
         return _run_pipeline(config, paths, monitored, output.resolve(), forks)

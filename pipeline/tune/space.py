@@ -44,11 +44,11 @@ class Space:
         """The number of points. Infinite if a key takes any number in a range."""
         return math.prod(map(_count, self.distributions.values()))
 
-    def settings(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    def settings(self, parameters: Mapping[str, object]) -> dict[str, Any]:
         """Returns the values by key that Optuna's parameters represent."""
         return {key: self._value(key, parameter) for key, parameter in parameters.items()}
 
-    def _value(self, key: str, parameter: Any) -> Any:
+    def _value(self, key: str, parameter: object) -> Any:
         values = self.values[key]
         if isinstance(values, SearchRange):
             return 0.0 if parameter == self._instead_of_zero(key) else parameter
@@ -60,7 +60,7 @@ class Space:
         has_none = getattr(distribution, "log", False) and own_value(self.base, key) == 0
         return distribution.low if has_none else None  # type: ignore[attr-defined]
 
-    def config(self, parameters: Mapping[str, Any]) -> RunConfig:
+    def config(self, parameters: Mapping[str, object]) -> RunConfig:
         """Returns the configuration that Optuna's parameters represent.
 
         Raises:
@@ -117,7 +117,7 @@ def make_space(config: RunConfig, path: pathlib.Path) -> Space:
     return Space(values, distributions, path, base)
 
 
-def with_settings(config: RunConfig, settings: Mapping[str, Any], path: pathlib.Path) -> RunConfig:
+def with_settings(config: RunConfig, settings: Mapping[str, object], path: pathlib.Path) -> RunConfig:
     """Returns the configuration with some values replaced, by key.
 
     Raises:
@@ -152,7 +152,7 @@ def _distribution(key: str, values: Values, base: RunConfig, path: pathlib.Path)
     return FloatDistribution(low, high, log=values.log is not None)
 
 
-def _label(value: Any) -> Any:
+def _label(value: object) -> Any:
     """Returns a value as a choice for Optuna, which stores only plain types."""
     return value if isinstance(value, bool | int | float | str) else value_text(value)
 

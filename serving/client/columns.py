@@ -75,7 +75,7 @@ def _from_arrow(values: pa.Array, none_is_nan: bool) -> np.ndarray:
     return number_array(values.cast(pa.float32(), safe=False))
 
 
-def _from_list(values: Sequence[Any], none_is_nan: bool) -> np.ndarray:
+def _from_list(values: Sequence[object], none_is_nan: bool) -> np.ndarray:
     kinds = set(map(type, values))
     if any(issubclass(kind, list | tuple | np.ndarray) for kind in kinds):
         return _vectors(values)
@@ -99,7 +99,7 @@ def _vectors(values: Sequence[Any]) -> np.ndarray:
     return np.array([absent if value is None else value for value in values], np.float32)
 
 
-def _bytes(value: Any) -> bytes:
+def _bytes(value: object) -> bytes:
     if isinstance(value, str):
         return value.encode()
     if value is None or isinstance(value, bytes):
@@ -115,7 +115,7 @@ def read_json(body: bytes) -> Any:
         return json.loads(body)
 
 
-def read_output(values: Any) -> np.ndarray:
+def read_output(values: object) -> np.ndarray:
     """Returns an output as an array: floats as float32, text as bytes.
 
     Raises ValueError if the output is not a tensor.
@@ -128,7 +128,7 @@ def read_output(values: Any) -> np.ndarray:
     return array
 
 
-def _from_text(value: Any) -> bytes:
+def _from_text(value: object) -> bytes:
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, dict) and set(value) == {"b64"}:
@@ -136,7 +136,7 @@ def _from_text(value: Any) -> bytes:
     raise ValueError("neither numbers nor texts")
 
 
-def is_named(outputs: Any) -> bool:
+def is_named(outputs: object) -> bool:
     """Returns whether a response has several named outputs.
 
     TF Serving omits the name of a single output (O2).

@@ -40,7 +40,7 @@ class _Place(NamedTuple):
     row: int
     column: str
 
-    def wrong(self, value: Any, expected: str) -> ServingError:
+    def wrong(self, value: object, expected: str) -> ServingError:
         """Returns the error for a value that a log cannot have at this place."""
         text = f"{shown(value)} Type: {json_type(value)}"
         return bad_request(f"instances, row {self.row}, {self.column}: {text}; send {expected}")
@@ -155,7 +155,7 @@ class _Reader:
         if not self._count % CHECK_EVERY:
             self._reading.check_time()
 
-    def _text(self, value: Any, separators: list[str], place: _Place) -> bytes:
+    def _text(self, value: object, separators: list[str], place: _Place) -> bytes:
         """Returns a value as text; lists and nested lists are joined by a separator per level."""
         self._tick()
         if isinstance(value, str) and place.column in self._bracketed and begins_a_list(value):
@@ -188,7 +188,7 @@ class _Reader:
             for place, value in enumerate(values)
         ]
 
-    def _vector(self, value: Any, length: int | None, place: _Place) -> list[float]:
+    def _vector(self, value: object, length: int | None, place: _Place) -> list[float]:
         self._tick()
         if value is None:
             return [math.nan] * (length or 1)

@@ -436,7 +436,7 @@ def _in_order(message: Message) -> Any:
     return _sorted_by_number(message.DESCRIPTOR, values)
 
 
-def _sorted_by_number(kind: Descriptor, value: Any) -> Any:
+def _sorted_by_number(kind: Descriptor, value: object) -> Any:
     if isinstance(value, list):
         return [_sorted_by_number(kind, item) for item in value]
     if not isinstance(value, dict) or kind.full_name.startswith("google.protobuf."):
@@ -453,7 +453,7 @@ def _sorted_by_number(kind: Descriptor, value: Any) -> Any:
     }
 
 
-def _json(value: Any) -> bytes:
+def _json(value: object) -> bytes:
     """Returns JSON in the format of protobuf's JSON printer."""
     text = json.dumps(value, indent=1, ensure_ascii=False).replace("<", r"\u003c").replace(">", r"\u003e")
     return (text + "\n").encode("utf-8", "surrogateescape")

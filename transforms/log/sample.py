@@ -57,7 +57,7 @@ _NEARLY = 0.02  # a delimiter may fit this share of the lines less than another
 _DECIMALS = {sign: re.compile(rf"[+-]?\d*(?:[{sign}]\d+)?(?:[eE][+-]?\d+)?", re.ASCII) for sign in ".,"}
 _FEWEST_ROWS = 20  # in which values repeat
 _LEARNERS = {
-    "LIBSVM or LIBFFM": re.compile(rb"[+-]?\d+(\.\d+)?([ \t]+\d+:(\d+:)?[^\s:|]+)+\s*(#.*)?"),
+    "LIBSVM or LIBFFM": re.compile(rb"[+-]?\d+(\.\d+)?([ \t]+qid:\d+)?([ \t]+\d+:(\d+:)?[^\s:|]+)+\s*(#.*)?"),
     "Vowpal Wabbit": re.compile(rb"[+-]?\d+(\.\d+)?( [^\s|]+)*( \|[^\s|]+( [^\s|]+)+)+\s*"),
 }
 LIST_SEPARATOR = "|"

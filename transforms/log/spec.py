@@ -83,7 +83,7 @@ class Label(Section):
 
     @pydantic.model_validator(mode="before")
     @classmethod
-    def _from_column(cls, value: Any) -> Any:
+    def _from_column(cls, value: object) -> Any:
         return {"column": value} if isinstance(value, str) else value
 
     @pydantic.model_validator(mode="after")
