@@ -118,6 +118,7 @@ _NOT_REACHED = re.compile(
 )
 
 _NO_SUCH_BUCKET = "no such bucket; check the name in the URL"
+_READ_ONLY = "a web server is read-only; write to s3://, gs://, abfs:// or a path"
 
 Result = TypeVar("Result")
 
@@ -1036,6 +1037,14 @@ def _kind(url: str, place: _Place) -> str:
     return str(_asked(url, lambda: _info(place)).type.name)
 
 
+def check_new_file(url: str) -> None:
+    """Raises StoreError if a file to write has the URL of a folder or of a web server, or the store refuses."""
+    if _place(url).scheme == "http":
+        raise StoreError(f"{_shown(url)}: {_READ_ONLY}")
+    if url.endswith("/") or is_folder(url):
+        raise StoreError(f"{_shown(url)}: a folder; name the file in it")
+
+
 def check_bucket(url: str) -> None:
     """Raises StoreError if a URL's bucket does not exist, or the store refuses the request."""
     place = _place(url)
@@ -1207,7 +1216,7 @@ def _asked_to_write(url: str, write: Callable[[], None]) -> None:
 def _write(url: str, piece: Callable[[], bytes], size: int, whole: bool = True) -> None:
     place = _place(url)
     if place.scheme == "http":
-        raise StoreError(f"{_shown(url)}: a web server is read-only; write to s3://, gs://, abfs:// or a path")
+        raise StoreError(f"{_shown(url)}: {_READ_ONLY}")
     client = _filesystem(place)
     folder, _, name = place.path.rpartition("/")
     if folder and (place.scheme == "hdfs" or place.scheme not in SCHEMES):

@@ -287,7 +287,7 @@ class Model:
         Args:
             table: The columns.
             source: Their name in error messages.
-            numbers, truths: The columns of texts that had numbers, and booleans, beside texts.
+            numbers, truths: The columns of texts that had numbers, and booleans, among texts.
         """
         columns: dict[str, pa.Array | np.ndarray] = {}
         faults: dict[int, str] = {}

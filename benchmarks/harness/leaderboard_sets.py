@@ -205,7 +205,8 @@ def _arrays_of(source: pathlib.Path) -> dict[str, np.ndarray]:
     """Returns the data sets `key` and `value` of an HDF5 file. Raises InputError if it has none."""
     try:
         with h5py.File(source) as file:
-            return {name: file[name][:] for name in ("key", "value")}
+            key, value = file["key"][:], file["value"][:]
+            return {"key": key.astype("S") if key.dtype == object else key, "value": value}  # texts are objects
     except (OSError, KeyError) as error:
         reason = one_line(error, 200)
         raise InputError(f"{source}: no vectors in HDF5 by key and value ({reason}); fetch it again") from error

@@ -95,8 +95,8 @@ def LogTransform(
     transformed_examples.set_string_custom_property(CLIPPED, json.dumps(packed.clipped))
     unknown = {name: all_unknown(log, graph, packed_files(folder)) for name, (_, folder) in splits.items()}
     transformed_examples.set_string_custom_property(ALL_UNKNOWN, json.dumps(unknown))
-    # Frees the memory of the worker processes, and of the process that they are forks of (240 MB), before training. An
-    # evaluation by several processes starts new ones, which load TensorFlow in any case.
+    # Frees the memory of the worker processes before training. An evaluation by several processes starts new ones,
+    # which load TensorFlow in any case.
     end_forked_workers()
     transformed_examples.split_names = examples.split_names
 

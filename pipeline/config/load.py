@@ -13,6 +13,7 @@ import yaml
 
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.near import did_you_mean
+from ctrpipe.common.stores import is_url
 from ctrpipe.pipeline.config.keys import UnknownKeyError, nearest_key
 from ctrpipe.pipeline.config.packaged_configs import config_hint, find_config, packaged_config
 from ctrpipe.pipeline.config.run_config import RunConfig
@@ -106,6 +107,8 @@ def _with_extended(source: Source) -> dict[pathlib.Path, dict[str, Any]]:
         base = files[path].pop("extends")
         if not isinstance(base, str) or not base or "\0" in base:
             raise InputError(f"{path}: extends: expected the path of one YAML file. Received: {base!r}")
+        if is_url(base):
+            raise InputError(f"{path}: extends: {base}: extends takes a local path; copy the file here first")
         extended = path.parent / base
         if not extended.exists():
             extended = packaged_config(pathlib.Path(base)) or extended

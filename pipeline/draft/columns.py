@@ -5,7 +5,7 @@ import dataclasses
 import math
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ctrpipe.pipeline.draft.event_words import event_rule
@@ -155,24 +155,54 @@ def guess_label(sample: LogSample, column: str | None = None) -> LabelGuess | No
     rules = {name: (rule, comment + _asked(name, likely, sample)) for name, (rule, comment) in rules.items()} | events
     words = [name for wanted in _LABELS for name in sample.columns if of_truth(name) == wanted]
     if not likely:
-        results = [name for name in sample.columns if _RESULT_NAME.fullmatch(of_truth(name)) and name not in words]
-        in_words = [name for name in [*words, *results] if name not in rules and name not in sample.lists]
-        guesses = ((name, _word_rule(name, sample.columns[name])) for name in in_words)
-        first = next(((name, rule) for name, rule in guesses if rule), None)
-        if first:
-            return LabelGuess(first[0], *first[1])
+        rate_or_gaps = _rate_or_gaps(sample, words)
+        if in_words := _in_words(sample, words, rules, with_results=rate_or_gaps is None):
+            return in_words
         likely = list(rules)[:1]  # a rating by its values alone
+        if not likely:
+            return rate_or_gaps
         rules = {name: (rule, f"{comment}; is it the label (--label)?") for name, (rule, comment) in rules.items()}
-    if not likely:
-        rates = {name.lower(): name for name in sample.columns}
-        named_rates = [rates[wanted] for wanted in _RATES if wanted in rates]
-        rates_of = ((name, _rate_rule(name, sample.columns[name])) for name in named_rates)
-        found_rate = next((LabelGuess(name, *rule) for name, rule in rates_of if rule), None)
-        timed = [name for name in sample.columns if is_outcome(TIME_END.sub("", name)) and name not in words]
-        gaps = (_with_gaps(name, sample.columns[name], sample) for name in [*words, *timed])
-        return found_rate or next(filter(None, gaps), None)
     others = tuple(name for name in named if name != likely[0])
     return LabelGuess(likely[0], *rules[likely[0]], others)
+
+
+def _in_words(
+    sample: LogSample, named: Sequence[str], ratings: Collection[str], with_results: bool
+) -> LabelGuess | None:
+    """Returns the guess for a label of two words: a column named as a label, or else as a result, which is asked about.
+
+    Args:
+        sample: The sample.
+        named: The columns named as a label.
+        ratings: The columns that may be the label by their values.
+        with_results: Whether a column named as a result may be the label.
+    """
+    results = [name for name in sample.columns if _RESULT_NAME.fullmatch(of_truth(name)) and name not in named]
+    for name in [*named, *(results if with_results else ())]:
+        if name in ratings or name in sample.lists or not (found := _word_rule(name, sample.columns[name])):
+            continue
+        rule, comment = found
+        if name in results and (ratings or not comment.endswith("?")):
+            other = f", or {next(iter(ratings))}" if ratings else ""
+            comment = f"{comment.rstrip('?')}; is it the label{other} (--label)?"
+        return LabelGuess(name, rule, comment)
+    return None
+
+
+def _rate_or_gaps(sample: LogSample, named: Sequence[str]) -> LabelGuess | None:
+    """Returns the guess for a label that is a rate, or one that is missing in rows without a click; None without one.
+
+    Args:
+        sample: The sample.
+        named: The columns named as a label.
+    """
+    rates = {name.lower(): name for name in sample.columns}
+    named_rates = [rates[wanted] for wanted in _RATES if wanted in rates]
+    rates_of = ((name, _rate_rule(name, sample.columns[name])) for name in named_rates)
+    found_rate = next((LabelGuess(name, *rule) for name, rule in rates_of if rule), None)
+    timed = [name for name in sample.columns if is_outcome(TIME_END.sub("", name)) and name not in named]
+    gaps = (_with_gaps(name, sample.columns[name], sample) for name in [*named, *timed])
+    return found_rate or next(filter(None, gaps), None)
 
 
 def columns_of_two_words(sample: LogSample) -> list[str]:

@@ -628,6 +628,7 @@ def write_draft(text: str, output: pathlib.Path | str | None) -> pathlib.Path | 
         InputError: the file exists or cannot be written, or the store refuses a request or does not answer.
     """
     if isinstance(output, str):
+        stores.check_new_file(output)
         if stores.is_file(output):
             raise _exists(output)
         stores.write_bytes(output, text.encode())

@@ -9,7 +9,7 @@ import yaml
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.stores import in_parallel, is_url
-from ctrpipe.transforms.log.files import stored_head, text_size, unreadable
+from ctrpipe.transforms.log.files import input_errors, stored_head, text_size, unreadable
 from ctrpipe.transforms.log.formats.parquet import Parquet
 from ctrpipe.transforms.log.formats.registry import columnar_of
 from ctrpipe.transforms.log.sample import ROWS, LogSample
@@ -92,8 +92,9 @@ def count_rows(files: list[str], sample: LogSample) -> int:
 
 def _rows_of(path: str, row_bytes: float) -> float:
     """Returns the number of rows of a file: exactly for a columnar one, which a log of text may have too."""
-    columnar = columnar_of(stored_head(path))
-    return columnar.row_count(path) if columnar else text_size(path) / row_bytes
+    with input_errors(path):
+        columnar = columnar_of(stored_head(path))
+        return columnar.row_count(path) if columnar else text_size(path) / row_bytes
 
 
 def recipe(size: LogSize) -> list[str]:

@@ -218,6 +218,7 @@ def write_package(output: pathlib.Path | str, text: str) -> None:
         InputError: the file cannot be written, or the store refuses a request or does not answer.
     """
     if isinstance(output, str):
+        stores.check_new_file(output)
         stores.write_bytes(output, text.encode())
         return
     try:

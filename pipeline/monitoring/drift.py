@@ -427,10 +427,7 @@ def compare_logs(
     Raises:
         InputError: a log cannot be read, or a column's types in the two cannot be compared.
     """
-    reader, files = LogReader(spec, labels=kind == "drift"), [*find_files(data), *find_files(against)]
-    for path in files:
-        reader.check_columns(path)
-    reader.check_types(files)
+    LogReader(spec, labels=kind == "drift").check_all([*find_files(data), *find_files(against)])
     log, other = (read_log(spec, patterns, kind == "drift", max_rows, seed, workers) for patterns in (data, against))
     return _together([compare(kind, log, other, spec, limits)])
 

@@ -33,11 +33,7 @@ def readable_days(config: RunConfig, patterns: Sequence[str]) -> tuple[Day, ...]
     days = tuple(find_days(patterns))
     if config.events or config.data.join or config.data.impressions or config.data.label_delay:
         return days  # the configuration describes the log that is prepared from the files
-    reader = LogReader(config.log_spec)
-    files = [path for day in days for path in day.files]
-    for path in files:
-        reader.check_columns(path)
-    reader.check_types(files)
+    LogReader(config.log_spec).check_all([path for day in days for path in day.files])
     return days
 
 

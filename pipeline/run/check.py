@@ -34,5 +34,5 @@ def check_before_run(config: RunConfig, patterns: Sequence[str]) -> Findings:
 
 
 def _calls_foreign_models(config: RunConfig) -> bool:
-    """Returns whether `check_log` imports a module for a model that is not ctrpipe's."""
+    """Returns whether `check_log` imports a module for a model named as `module:Class`."""
     return any(":" in model.name for model in (config.model, config.evaluation.baseline) if model)

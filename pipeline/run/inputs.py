@@ -18,6 +18,7 @@ from ctrpipe.serving.stored import fetch_model
 from ctrpipe.transforms.log.described_files import describe_files, fingerprint_files, states_of
 from ctrpipe.transforms.log.files import FileState, find_files
 from ctrpipe.transforms.log.pretrained_table import pretrained_tables, table_fingerprint
+from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.spec import FORMAT_NAMES, Data
 from ctrpipe.transforms.log.split import SPLITS
 from ctrpipe.transforms.text.checkpoint import checkpoint_fingerprint
@@ -183,6 +184,14 @@ def find_monitored(monitoring: Monitoring) -> dict[str, Any]:
         "monitored_fingerprint": fingerprint_files(every) if every else "",
         "monitored_states": states_of(every),
     }
+
+
+def check_monitored(config: RunConfig, files: list[str], monitoring: Monitoring) -> None:
+    """Raises InputError if equal values of the log and of a log to compare with would be different categories."""
+    if config.data.join or config.data.impressions or config.data.label_delay:
+        return  # the configuration describes the log that is prepared from the files
+    for paths in filter(None, (getattr(monitoring, kind) for kind in MONITORED)):
+        LogReader(config.log_spec, labels=False).check_all([*files, *paths])
 
 
 def version_to_beat(push_folder: pathlib.Path, version_fingerprint: str) -> str:

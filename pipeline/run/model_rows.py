@@ -86,7 +86,7 @@ def read_row(text: str, spec: LogSpec, own: OwnValues, option: str = "--row") ->
     Args:
         text: FILE:LINE, with lines counted from 1. For Parquet, the row number.
         spec: The description of the model's log.
-        own: Its values.
+        own: How the model's log writes values.
         option: The option that names the row, for error messages.
 
     Raises:

@@ -20,13 +20,13 @@ from ctrpipe.common.libraries import import_tensorflow, importing_tfx, load_tens
 from ctrpipe.common.memory import share_heaps
 from ctrpipe.common.output_folder import check_output, one_run_at_a_time
 from ctrpipe.common.phases import begin_phases, seconds_by_phase, start_phase
-from ctrpipe.common.processes import cores, fork_workers
+from ctrpipe.common.processes import cores, fork_workers, one_thread_a_worker
 from ctrpipe.common.progress import announce
 from ctrpipe.common.stores import has_client, in_parallel
 from ctrpipe.models.base.registry import check_hyperparameters, derives_from, is_boosted, known_options, model_class
 from ctrpipe.pipeline.config import Model, RunConfig, UnknownKeyError, nearest_key
 from ctrpipe.pipeline.run.finished import check_hooks
-from ctrpipe.pipeline.run.inputs import RunInputs, find_monitored, run_inputs
+from ctrpipe.pipeline.run.inputs import RunInputs, check_monitored, find_monitored, run_inputs
 from ctrpipe.pipeline.run.next_steps import write_request
 from ctrpipe.pipeline.run.results import finish
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
@@ -70,6 +70,7 @@ def _run(given: RunConfig, config: RunConfig, paths: list[str], output: pathlib.
     check_output(output)
     announce(f"Run {config.name}: {len(paths):,} file{'s' if len(paths) > 1 else ''}, output in {output}")
     monitored = find_monitored(config.monitoring)
+    check_monitored(config, paths, monitored["monitoring"])
     with one_run_at_a_time(output):
         return _run_pipeline(config, paths, monitored, output.resolve(), forks)
 
@@ -77,7 +78,7 @@ def _run(given: RunConfig, config: RunConfig, paths: list[str], output: pathlib.
 def prepare_process(config: RunConfig, files: list[str]) -> int:
     """Prepares this process for a run, before it imports TensorFlow.
 
-    Limits the heaps of the threads that it starts.
+    Limits the heaps of the threads that it starts, and the threads of its workers.
 
     Returns:
         The number of workers to fork from this process after the imports. 0 for a log of at most SMALL_LOG_BYTES, on
@@ -92,6 +93,7 @@ def prepare_process(config: RunConfig, files: list[str]) -> int:
     processes = workers.most or cores()
     if workers.beam_args or min(processes, cores()) == 1 or sum(in_parallel(size_of, files)) <= SMALL_LOG_BYTES:
         return 0
+    one_thread_a_worker()
     return 0 if "tensorflow" in sys.modules else processes
 
 
@@ -174,7 +176,9 @@ def resolve(
     inputs = run_inputs(config, paths, data, output.resolve(), work.resolve() if work else None)
     from ctrpipe.pipeline.run.parent import complete_with_parent  # lazy, see the module's docstring
 
-    return complete_with_parent(config, inputs, find_monitored(config.monitoring)), data
+    monitored = find_monitored(config.monitoring)
+    check_monitored(config, paths, monitored["monitoring"])
+    return complete_with_parent(config, inputs, monitored), data
 
 
 def transform(config: RunConfig, files: list[str], output: pathlib.Path) -> TransformedLog:

@@ -279,6 +279,8 @@ def unread_rows_removed(output: pathlib.Path) -> Iterator[None]:
     try:
         yield
     except InputError:
+        if _is_locked(output / UNFINISHED / _LOCK):  # by the process of another scoring, which may have made them
+            raise
         read = _files_read(output)
         for made in set(data.glob("*")) - before:
             if not any(path.is_relative_to(made.resolve()) for path in read):
@@ -294,7 +296,18 @@ def _files_read(output: pathlib.Path) -> list[pathlib.Path]:
         files += map(pathlib.Path, json.loads((output / SUMMARY).read_text())["inputs"]["files"])
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
         files += map(pathlib.Path, json.loads((output / UNFINISHED / _PLAN).read_text())["files"])
-    return files
+    return [path.resolve() for path in files]
+
+
+def _is_locked(lock: pathlib.Path) -> bool:
+    try:
+        with open(lock) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
 
 
 def _some(paths: list[str]) -> str:

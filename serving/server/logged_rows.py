@@ -100,7 +100,9 @@ class LoggedRows:
             path = version.servable.path
             try:
                 spec = read_log_spec(path)
-                self._logs[version.servable] = (spec, own_values(path, spec))
+                own = own_values(path, spec)
+                own.read()  # in the version's first request, which a pool's thread answers
+                self._logs[version.servable] = (spec, own)
             except InputError:
                 self._logs[version.servable] = None
         return self._logs[version.servable]
@@ -129,6 +131,7 @@ class _Reader:
         self._kinds = set()
         texts = [self._text(row.get(name), separators, _Place(number, name)) for number, row in self._numbered()]
         numbers, truths = bool(self._kinds & {int, float}), bool in self._kinds
+        self._reading.check_time()
         try:
             return np.array(self._own.of_texts(name, texts, f"instances, {name}", numbers, truths), object)
         except InputError as error:

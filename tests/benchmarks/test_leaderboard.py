@@ -253,6 +253,13 @@ def test_rows_to_choose_by_that_are_the_test_rows_are_a_file_of_their_own(tmp_pa
     with pytest.raises(InputError, match="item_visual_emb_dim64.npz: .*cannot"):
         leaderboard_training.key_of(config, 1)
     with h5py.File(tmp_path / "item_visual_emb_dim64.h5", "w") as file:
+        file["key"], file["value"] = ["B1", "B\u00e9"], np.ones((2, 64), np.float32)
+    texts = contenders(chosen, beside, files, (), find_tables(chosen, tmp_path, work))["din"].config()
+    assert read_table(pretrained_tables(texts.log_spec)["item_id"], whole=True).keys.to_pylist() == [
+        b"B1",
+        "B\u00e9".encode(),
+    ]
+    with h5py.File(tmp_path / "item_visual_emb_dim64.h5", "w") as file:
         file["key"] = np.arange(9)
     with pytest.raises(InputError, match=r"item_visual_emb_dim64.h5: no vectors in HDF5 .*'value'.*; fetch it again"):
         find_tables(chosen, tmp_path, work)

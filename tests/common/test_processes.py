@@ -150,12 +150,15 @@ def test_an_idle_worker_keeps_no_memory_that_its_work_has_freed():
 SCRIPT = """
 import os, resource, sys, time
 from ctrpipe.common.errors import InputError
-from ctrpipe.common.processes import Workers, end_forked_workers, fork_workers
+from ctrpipe.common.processes import Workers, end_forked_workers, fork_workers, one_thread_a_worker
 
 os.environ.setdefault("FIRST", str(os.getpid()))
 
 def imported(_number):
     return "colorsys" in sys.modules
+
+def threads(_number):
+    return os.environ.get("TF_NUM_INTRAOP_THREADS"), os.environ.get("CUDA_VISIBLE_DEVICES")
 
 def has_wave(_number):
     return "wave" in sys.modules
@@ -273,6 +276,15 @@ def test_a_mistake_in_a_copy_is_raised_as_it_was(start):
 def test_a_fork_of_this_process_has_what_it_imported(start):
     work = "import wave; fork_workers('colorsys', 2)"
     assert start(f"{work}; print(Workers(processes=2).map(has_wave, [1, 2], 0))").communicate()[0] == "[True, True]\n"
+
+
+@pytest.mark.parametrize("kind", [FORK, "one_thread_a_worker()"])
+def test_workers_have_one_thread_and_no_gpu_until_they_end(start, kind):
+    code = f"""[os.environ.pop(name, None) for name in ("TF_NUM_INTRAOP_THREADS", "CUDA_VISIBLE_DEVICES")]
+    {kind}; found = Workers(processes=2).map(threads, [1, 2], 0)
+    end_forked_workers(); print(found, Workers(processes=2).map(threads, [1, 2], 0))"""
+    one, own = ("1", "-1"), (None, None)
+    assert start(code).communicate()[0] == f"{[one, one]} {[own, own]}\n"
 
 
 def test_a_folder_is_unlocked_while_forks_hold_the_open_file_of_its_lock(start, tmp_path):

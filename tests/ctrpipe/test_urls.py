@@ -92,6 +92,10 @@ def test_a_draft_is_written_to_its_url_and_replaces_no_file(s3, tmp_path):
     assert stores.is_file(other)
     with pytest.raises(ctrpipe.InputError, match="no such bucket"):
         ctrpipe.init(frame(), f"{s3.url}-none/ads.yaml")
+    stores.write_bytes(f"{s3.url}/drafts/ads.yaml", b"x")
+    for folder in (f"{s3.url}/drafts", f"{s3.url}/new/"):
+        with pytest.raises(ctrpipe.InputError, match=f"^{folder}: a folder; name the file in it"):
+            ctrpipe.init(frame(), folder, label="click")
     assert ctrpipe.init(frame(), f"file://{tmp_path}/ads.yaml", label="click").path == tmp_path / "ads.yaml"
 
 

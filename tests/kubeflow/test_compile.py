@@ -13,7 +13,7 @@ from kfp import components
 from kfp.kubernetes import kubernetes_executor_config_pb2
 from kfp.pipeline_spec import pipeline_spec_pb2
 
-from ctrpipe.common import extras
+from ctrpipe.common import extras, stores
 from ctrpipe.common.code_version import code_version
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.store_folders import fetch_file
@@ -213,6 +213,12 @@ def test_the_file_may_be_in_a_store(compiled, s3, monkeypatch, tmp_path):
     assert dataclasses.replace(fetched, path=compiled[0]) == read_package(compiled[0])
     with pytest.raises(InputError, match="no such bucket"):
         write_package(f"{s3.url}-none/pipeline.yaml", "")
+    stores.write_bytes(f"{s3.url}/folder/pipeline.yaml", b"x")
+    for folder in (f"{s3.url}/folder", f"{s3.url}/folder/", f"{s3.url}/new/"):
+        with pytest.raises(InputError, match="/: a folder; name the file in it|/folder: a folder; name the file in it"):
+            write_package(folder, "")
+    with pytest.raises(InputError, match="a web server is read-only"):
+        write_package("https://example.invalid/pipeline.yaml", "")
 
 
 def test_no_path_of_this_machine_is_in_the_file(compiled):

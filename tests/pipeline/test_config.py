@@ -280,6 +280,7 @@ def test_null_and_an_empty_list_replace_what_a_file_extends(tmp_path):
     [
         ({"a": "extends: absent.yaml"}, r"a.yaml: extends: .*absent.yaml: cannot read .*: No such file"),
         ({"a": "extends: ."}, r"a.yaml: extends: .*: cannot read .*: Is a directory"),
+        ({"a": "extends: s3://b/c.yaml"}, r"a.yaml: extends: s3://b/c.yaml: extends takes a local path; copy"),
         ({"a": "extends: a.yaml"}, r"a.yaml: extends: .*a.yaml -> .*a.yaml is a circle"),
         (
             {"a": "extends: b.yaml", "b": "extends: c.yaml", "c": "extends: b.yaml"},

@@ -16,6 +16,7 @@ from ctrpipe.pipeline.config import RunConfig, load_config
 from ctrpipe.pipeline.draft.check_log import check_log
 from ctrpipe.pipeline.draft.page import Said, draft
 from ctrpipe.pipeline.draft.recipe import count_rows
+from ctrpipe.transforms.log.composed import several_in_one
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.sample import read_sample
 
@@ -64,6 +65,33 @@ def test_a_name_that_is_also_one_of_many_values_is_a_header_above_a_column_of_nu
     path = tmp_path / "log.csv"
     path.write_text("\n".join(["channel,visits,click", *rows]) + "\n")
     assert yaml.safe_load(draft([str(path)])[0])["data"]["labels"] == {"ctr": "click"}
+
+
+PLACES = range(ROWS)
+RESULTS = ["good" if number % 3 else "bad" for number in PLACES]
+
+
+@pytest.mark.parametrize(
+    ("header", "values", "label"),
+    [
+        ("site,status,impressions,ctr", [NUMBERS, [f"0.{n % 9}" for n in PLACES]], "ctr"),
+        ("site,device_class,click_time", [[f"2026-01-0{1 + n % 9}" * (n % 4 == 0) for n in PLACES]], "click_time"),
+        ("site,ticket_class,click", [["1" * (n % 4 == 0) for n in PLACES]], "click"),
+    ],
+)
+def test_a_result_in_words_is_no_label_beside_a_rate_or_a_click_with_gaps(tmp_path, header, values, label):
+    columns = [[f"s{n % 7}" for n in PLACES], RESULTS, *values]
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join([header, *map(",".join, zip(*columns, strict=True))]) + "\n")
+    [found] = drafted(str(path))[0]["data"]["labels"].values()
+    assert (found if isinstance(found, str) else found["column"]) == label
+
+
+@pytest.mark.parametrize("name", ["payment_status", "Class"])
+def test_a_result_in_words_is_asked_about(tmp_path, name):
+    config, unsure = drafted(log(tmp_path, f"{name},site,price", click=RESULTS))
+    assert config["data"]["labels"]["ctr"]["column"] == name
+    assert any(line.startswith(f"{name}: positive is ") and "is it the label" in line for line in unsure)
 
 
 def test_a_first_row_of_values_is_no_header_although_a_column_has_two_words(tmp_path):
@@ -517,6 +545,23 @@ def test_the_rows_of_parquet_files_after_text_are_counted(tmp_path):
     assert 100_000 <= count_rows([text, str(tmp_path / "z.parquet")], read_sample(text)) < 101_000
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_damaged_parquet_file_among_others_is_one_line(tmp_path, first):
+    (tmp_path / "z.parquet").write_bytes(b"PAR1xxxxxxxxPAR1")
+    good = tmp_path / "a.parquet" if first else log(tmp_path)
+    if first:
+        pyarrow.parquet.write_table(pa.table({"click": [0, 1] * 500, "site": ["a"] * 1000}), good)
+    with pytest.raises(InputError, match=r"z.parquet: not a readable Parquet file"):
+        count_rows([str(good), str(tmp_path / "z.parquet")], read_sample(str(good)))
+
+
+def test_amounts_with_thousands_are_no_places(tmp_path):
+    amounts = [f'"{1 + n % 7},{n % 900 + 100}.{n % 9}0"' for n in range(ROWS)]
+    values = [text.strip('"') for text in amounts]
+    assert several_in_one(values) == ""
+    assert several_in_one(["48.85, 2.35", "51.50, 0.12"]).startswith("two numbers in one column")
+
+
 @pytest.mark.parametrize(("most", "asks"), [(2, True), (5, False)])
 def test_a_label_up_to_two_is_asked_about(tmp_path, most, asks):
     clicks = [most if n % 40 == 0 else int(click) for n, click in enumerate(CLICKS)]
@@ -527,8 +572,10 @@ def test_a_label_up_to_two_is_asked_about(tmp_path, most, asks):
     ] * asks
 
 
-@pytest.mark.parametrize(("end", "told"), [(",\n", "Extra data, column 31"), ("", "Extra data, column 31")])
-def test_objects_that_are_no_json_lines_are_named(tmp_path, end, told):
-    (tmp_path / "log.jsonl").write_text((json.dumps({"click": 1, "site": "s11111"}) + end) * 50)
-    with pytest.raises(InputError, match=rf"log.jsonl: line 1: not valid JSON \({told}\); write one object per line"):
+@pytest.mark.parametrize("end", [",\n", ""])
+@pytest.mark.parametrize("blank", [0, 2])
+def test_objects_that_are_no_json_lines_are_named(tmp_path, end, blank):
+    (tmp_path / "log.jsonl").write_text("\n" * blank + (json.dumps({"click": 1, "site": "s11111"}) + end) * 50)
+    wrong = rf"line {1 + blank}: not valid JSON \(Extra data, column 31\); write one object per line"
+    with pytest.raises(InputError, match=rf"log.jsonl: {wrong}"):
         draft([str(tmp_path / "log.jsonl")])

@@ -220,6 +220,11 @@ def test_weeks_and_months_are_categories_that_are_asked_about(form, name):
     assert found.comment.endswith("are categories: do they return in later rows?")
 
 
+def test_names_that_begin_as_a_month_are_no_months():
+    names = ["market_2020", "junior_2019", "sepia_2020", "decor_2021", "mayor_2020", "apron_2019", "mario_2020"]
+    assert guess(names * 9, "promo").settings == {"kind": "categorical"} and not guess(names * 9, "promo").unsure
+
+
 def test_six_digits_of_a_column_named_yymmdd_are_days_and_no_months():
     found = guess((day.replace(year=2024).strftime("%y%m%d") for day in DAYS), "date_yymmdd")
     assert found.settings == {"kind": "time", "format": "%y%m%d"}

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ctrpipe.common import stores
@@ -128,6 +130,20 @@ def test_the_logs_to_compare_with_are_known_by_their_contents(tmp_path, monkeypa
         run_inputs.find_monitored(Monitoring(serving=["absent*"]))
 
 
+@pytest.mark.parametrize("kind", ["serving", "previous"])
+def test_a_log_to_compare_with_whose_equal_values_would_be_others_is_refused(tmp_path, kind):
+    log, others = tmp_path / "log.csv", [tmp_path / "other.parquet", tmp_path / "same.parquet"]
+    log.write_text("label,zip\n0,00009\n1,00010\n")
+    for path, zips in zip(others, ([9, 10], ["00009", "00010"]), strict=True):
+        pq.write_table(pa.table({"label": [0, 1], "zip": zips}), path)
+    data = {"format": "csv", "header": True, "labels": {"ctr": "label"}}
+    values = {"name": "x", "data": data, "features": [{"kind": "categorical", "columns": ["zip"]}]}
+    config = RunConfig.model_validate(values | {"model": {"name": "lr"}})
+    run_inputs.check_monitored(config, [str(log)], Monitoring(**{kind: [str(others[1])]}))
+    with pytest.raises(InputError, match="column zip is text, and of type int64 .*'00009' is another category"):
+        run_inputs.check_monitored(config, [str(log)], Monitoring(**{kind: [str(others[0])]}))
+
+
 def prepared(folder: pathlib.Path, **options: object) -> int:
     """The number of workers that `run.prepare_process` wants for a log of 80 bytes."""
     (folder / "log.tsv").write_text("0\t1\n1\t2\n" * 10)
@@ -165,11 +181,18 @@ def test_workers_are_forked_for_a_large_log_in_a_process_without_tensorflow(tmp_
     assert prepared(tmp_path) == 0
 
 
-def test_a_process_with_threads_or_with_a_client_of_a_store_is_not_forked(monkeypatch):
+@pytest.fixture
+def no_client():
+    """No client of a store is left of other tests, nor of this one."""
+    stores._client.cache_clear()
+    yield
+    stores._client.cache_clear()
+
+
+def test_a_process_with_threads_or_with_a_client_of_a_store_is_not_forked(monkeypatch, no_client):
     forked: list[tuple[str, int]] = []
     monkeypatch.setattr(run, "fork_workers", lambda module, processes: forked.append((module, processes)))
     monkeypatch.setattr(run.threading, "active_count", lambda: 1)
-    stores._client.cache_clear()
     run._fork_if_possible(0)
     assert not forked
     run._fork_if_possible(2)
@@ -180,5 +203,4 @@ def test_a_process_with_threads_or_with_a_client_of_a_store_is_not_forked(monkey
     monkeypatch.setattr(stores, "_s3", lambda *given: given)
     stores._filesystem(stores._place("s3://bucket/log.tsv"))
     run._fork_if_possible(2)
-    stores._client.cache_clear()
     assert len(forked) == 1

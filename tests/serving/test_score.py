@@ -444,6 +444,37 @@ def test_two_scorings_at_once_need_two_folders(models, tmp_path):
         score(models / "tsv", [str(tmp_path / "log.tsv")], tmp_path / "out")
 
 
+def refused_beside(folder, made, text="no line could be scored"):
+    """Adds a table's rows to a scoring's folder, and refuses the scoring."""
+    with pytest.raises(InputError, match=text), score_folder.unread_rows_removed(folder):
+        made.parent.mkdir(parents=True, exist_ok=True)
+        made.write_bytes(b"rows")
+        raise InputError(text)
+
+
+@pytest.mark.parametrize("relative", [True, False])
+def test_rows_that_a_scoring_has_read_stay_when_it_is_refused(tmp_path, monkeypatch, relative):
+    monkeypatch.chdir(tmp_path)
+    folder = pathlib.Path("out") if relative else tmp_path / "out"
+    made = folder / score_folder.DATA / "frame-1.parquet"
+    refused_beside(folder, made)
+    assert not folder.exists()
+    folder.mkdir()
+    (folder / score_folder.SUMMARY).write_text(json.dumps({"inputs": {"files": [str(made)]}}))
+    refused_beside(folder, made)
+    assert made.exists()
+
+
+def test_rows_of_a_scoring_that_runs_stay_when_another_is_refused(tmp_path):
+    made = tmp_path / "out" / score_folder.DATA / "frame-1.parquet"
+    with score_folder.ScoringFolder(tmp_path / "out").opened():
+        refused_beside(tmp_path / "out", made)
+    assert made.exists()
+    made.unlink()
+    refused_beside(tmp_path / "out", made)
+    assert not made.exists()
+
+
 def test_a_scoring_that_was_stopped_while_it_moved_its_parts_only_moves_the_others(models, tmp_path, monkeypatch):
     (tmp_path / "log.tsv").write_text("".join(f"1\t{row}\ta\n" for row in range(99)) + "1\tmany\ta\n")
     monkeypatch.setattr("ctrpipe.transforms.log.files.RANGE_BYTES", 300)

@@ -56,6 +56,8 @@ def of(values: OwnValues, column: str, *texts: str, numbers: bool = True, truths
         ("-0.50", "-0.5"),
         ("000000000000000000001234567890123456789", "1234567890123456789"),
         ("007.0", "7"),
+        ("1e-5", "1e-05"),
+        ("25E-4", "0.0025"),
     ],
 )
 def test_a_number_is_refused_whose_text_of_the_log_is_another(known: str, number: str) -> None:
@@ -86,6 +88,17 @@ def test_elements_of_lists_are_compared_and_written_one_by_one() -> None:
     assert of(values, "tags", "1|x|0", "true", "", numbers=False, truths=True) == ["True|x|False", "True", ""]
     with pytest.raises(InputError, match="here: numbers, and the model's log has texts such as '02139'"):
         of(values, "tags", "7|2139")
+
+
+def test_a_word_among_other_texts_is_no_boolean() -> None:
+    """The log's own format has such texts: a title, or a value of a hashed column whose others are not listed."""
+    titles = own({"tags": [b"true|crime"]}, tags=[b"true", b"crime", b"level"])
+    assert of(titles, "tags", "True|Lies", "level|1", numbers=False) == ["True|Lies", "level|1"]
+    hashed = own({"hashed": [b"True", b"x"]})
+    assert of(hashed, "hashed", "1", "0", numbers=False) == ["1", "0"]
+    only = own({"tags": [b"True|False"], "hashed": [b"True", b"False"]}, tags=[b"True", b"False"])
+    for column in ("tags", "hashed"):
+        assert of(only, column, "1", "false", numbers=False) == ["True", "False"]
 
 
 def test_booleans_of_a_log_with_several_writings_are_refused_and_its_texts_stay() -> None:

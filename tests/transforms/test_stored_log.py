@@ -180,6 +180,7 @@ def test_a_glob_of_many_objects_is_a_listing_and_a_draft_asks_for_some_sizes(s3,
         assert find_files([f"{s3.url}/logs/*.csv"]) == urls
         assert find_files([f"{s3.url}/logs/*"]) == urls
         assert len(proxy.requests()) < 12
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{s3.port}")
     asked = []
     monkeypatch.setattr(recipe, "_COUNTED_FILES", 4)
     monkeypatch.setattr(recipe, "text_size", lambda url: asked.append(url) or 10)

@@ -101,6 +101,9 @@ def read_vocabularies(assets: pathlib.Path, spec: LogSpec) -> dict[str, pa.Array
 
 def _read(path: pathlib.Path) -> pa.Array:
     """Returns the lines of a file, binary. Arrow splits them: Python's objects would take ten times the memory."""
-    text = pa.array([path.read_bytes().removesuffix(b"\n")], pa.large_binary())
+    content = path.read_bytes()
+    if not content:
+        return pa.array([], pa.binary())
+    text = pa.array([content.removesuffix(b"\n")], pa.large_binary())
     lines = pc.list_flatten(pc.split_pattern(text, "\n")).cast(pa.binary())
     return lines[:0] if lines[:2].to_pylist() == [EMPTY_VOCABULARY] else lines

@@ -97,9 +97,9 @@ def check_types(
             for way in ways[_TEXT]:
                 beside.setdefault(way.path, []).append((name, way, ways[kind][0]))
     for path, pairs in beside.items():
-        for columns in texts(path, list(dict.fromkeys(name for name, _, _ in pairs))):
+        for values in texts(path, list(dict.fromkeys(name for name, _, _ in pairs))):
             for name, way, typed in pairs:
-                _check_texts(name, columns[name], way, typed)
+                _check_texts(name, values[name], way, typed)
 
 
 def _check_texts(name: str, values: pa.Array, of_text: _Found, typed: _Found) -> None:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection
 
 from ctrpipe.common.printable import excerpt
+from ctrpipe.transforms.log.written import WRITTEN_NUMBER
 
 _LEAST_SHARE = 0.99  # of a column's different values, that have the form
 _PLACE = re.compile(r"\(?-?\d+(\.\d+)? ?[,;| ] ?-?\d+\.\d+\)?", re.ASCII)
@@ -17,7 +18,7 @@ _FORMS = (
 def several_in_one(texts: Collection[str]) -> str:
     """Returns what the values of a column are composed of, and what to do; "" if they are not composed."""
     for form, what, cure in _FORMS:
-        alike = [text for text in texts if form.fullmatch(text.strip())]
+        alike = [text for text in map(str.strip, texts) if form.fullmatch(text) and not WRITTEN_NUMBER.fullmatch(text)]
         if alike and len(alike) >= _LEAST_SHARE * len(texts):
             return f"{what}, as {excerpt(alike[0], 60)}, are read as categories: {cure}"
     return ""

@@ -21,6 +21,7 @@ _DIGITS = (b"1", b"0")
 _WRITINGS = (_DIGITS, (b"True", b"False"), (b"true", b"false"), (b"TRUE", b"FALSE"))
 _WORDS = frozenset(word for words in _WRITINGS for word in words)
 
+_MAY_DIFFER = rf"{WRITTEN_OTHERWISE}|^[+-]?[\d.]+[eE]-\d+$"  # of an RE2 search; `differs` decides
 _OF_TEXT = ("tsv", "csv")  # the formats in which booleans are words
 
 Texts = Sequence[bytes]
@@ -34,11 +35,13 @@ class _Column:
         writings: The ways in which it writes booleans. The digits are one only without any other value.
         codes: By the text of a number, a text such as 02139, which means the same number and is another category.
             Numbers that the log has too are left out.
+        only: Whether all its values are such words.
         known: Whether these are all values that the model knows; otherwise they are examples.
     """
 
     writings: Sequence[tuple[bytes, bytes]]
     codes: Mapping[bytes, bytes]
+    only: bool
     known: bool
 
     @classmethod
@@ -46,16 +49,17 @@ class _Column:
         """Returns the summary of values of the log, binary."""
         words = set(values.filter(pc.is_in(values, value_set=pa.array(sorted(_WORDS), pa.binary()))).to_pylist())
         writings = [writing for writing in _WRITINGS if words.intersection(writing)]
-        if writings == [_DIGITS] and len(words) < len(pc.unique(values)):
+        only = len(words) == len(pc.unique(values))
+        if writings == [_DIGITS] and not only:
             writings = []
-        found = values.filter(pc.match_substring_regex(values, WRITTEN_OTHERWISE))
+        found = values.filter(pc.match_substring_regex(values, _MAY_DIFFER))
         texts = filter(differs, map(bytes.decode, found.to_pylist()))
         codes = {number_text(text).encode(): text.encode() for text in texts}
         if codes:
             numbers = pa.array(list(codes), pa.binary())
             for number in numbers.filter(pc.is_in(numbers, value_set=values)).to_pylist():
                 del codes[number]
-        return cls(writings, codes, known)
+        return cls(writings, codes, only, known)
 
     def code(self, texts: Collection[bytes]) -> bytes | None:
         """Returns the log's text for one of some numbers, given by their texts; None if each is another category."""
@@ -140,7 +144,7 @@ class OwnValues:
         Raises:
             InputError: the log writes booleans in several ways, or has a number's text as in 02139.
         """
-        if not self._concerns(column, numbers, truths):
+        if not self._concerns(column, numbers, truths) or not self._may_change(self._summary(column), truths):
             return values
         coded = values.dictionary_encode()
         texts = coded.dictionary.to_pylist()
@@ -169,6 +173,8 @@ class OwnValues:
                 f"{place}: numbers, and the model's log has texts such as '{excerpt(code)}', which are other "
                 "categories than their numbers; give its texts, as by dtype=str in pandas.read_csv"
             )
+        if not truths and not summary.only and (separators or not summary.known):
+            return texts  # a word among other texts, as in a title, may be no boolean
         changes = summary.changes
         if changes.keys().isdisjoint(elements):
             return texts
@@ -176,6 +182,16 @@ class OwnValues:
 
     def _concerns(self, column: str, numbers: bool, truths: bool) -> bool:
         return column in self.truths or (column in self._columns and (numbers or truths))
+
+    def _may_change(self, summary: _Column, truths: bool) -> bool:
+        """Returns whether any value can be changed or refused: most columns of numbers have nothing to look for."""
+        refuses_truths = truths and (len(summary.writings) > 1 or not self._has_words)
+        return bool(summary.codes or summary.changes or refuses_truths)
+
+    def read(self) -> None:
+        """Reads the vocabularies now, which takes about a second for two million values."""
+        for column in self._columns:
+            self._summary(column)
 
     def _summary(self, column: str) -> _Column:
         if column not in self._summaries:

@@ -161,7 +161,7 @@ def _of_npz(table: Pretrained, file: IO[bytes]) -> tuple[pa.Array, pa.Array]:
             f"{table.path}: {table.key} is {keys.dtype} {keys.shape}, {table.vector} {vectors.dtype} {vectors.shape}; "
             "write keys [rows] and vectors of numbers [rows, length]"
         )
-    texts = keys.astype(str).tolist() if keys.dtype.kind in "SU" else keys
+    texts = keys.tolist() if keys.dtype.kind == "U" else keys
     texts = [key.decode("utf-8", "replace") for key in keys.tolist()] if keys.dtype.kind == "S" else texts
     ends = np.arange(len(vectors) + 1, dtype=np.int32) * vectors.shape[1]
     return pa.array(texts), pa.ListArray.from_arrays(

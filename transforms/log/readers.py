@@ -148,6 +148,12 @@ class LogReader:
         typed = [(path, self._format(path).types(path)) for path in files]
         check_types(typed, self.spec.compared_columns, lambda path, names: self._format(path).texts(path, names))
 
+    def check_all(self, files: Sequence[str]) -> None:
+        """Raises InputError as `check_columns` for each file, and as `check_types` for all."""
+        for path in files:
+            self.check_columns(path)
+        self.check_types(files)
+
     def mixture(self) -> Mixture:
         """Returns the mixture of numbers and differently written texts in columns of categories, for the rows read so
         far.

@@ -302,25 +302,26 @@ def _of_utf8(path: str, text: bytes, delimiter: str | None) -> LogSample:
     if len(text) >= _BYTES and b"\n" in text:
         text = text[: text.rindex(b"\n") + 1]  # the last line may be cut
     lines = [line.removesuffix(b"\r") for line in text.removeprefix(b"\xef\xbb\xbf").split(b"\n")]
+    first = 1 + next((place for place, line in enumerate(lines) if line), 0)
     lines = [line for line in lines if line][: ROWS + 1]
     if not lines:
         raise no_rows(path)
     if lines[0].lstrip().startswith(b"{"):
         sample = _of_json(lines[:ROWS])
         if not sample.columns:
-            _check_are_objects(path, lines)
+            _check_are_objects(path, lines[0], first)
         return sample
     if delimiter is None:
         _check_is_table(path, lines)
     return _of_table(path, b"\n".join(lines) + b"\n", lines, delimiter)
 
 
-def _check_are_objects(path: str, lines: Sequence[bytes]) -> None:
-    """Raises InputError if the first line begins as an object and is none, as if a comma ends it."""
-    _, wrong = parse_objects([line for line in lines[:1] if is_utf8(line)], [], {})
+def _check_are_objects(path: str, line: bytes, number: int) -> None:
+    """Raises InputError if a line begins as an object and is none, as if a comma ends it."""
+    _, wrong = parse_objects([line] if is_utf8(line) else [], [], {})
     if wrong:
         raise InputError(
-            f"{path}: line 1: {wrong[0]}; write one object per line (data.format: jsonl) or an array of objects "
+            f"{path}: line {number}: {wrong[0]}; write one object per line (data.format: jsonl) or an array of objects "
             "(data.format: json)"
         )
 

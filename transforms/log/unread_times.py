@@ -61,7 +61,10 @@ _A_DAY = "write days as 2026-01-31"
 _SPLIT_READS = "write milliseconds, or name the column with --time, as a split reads them"
 _OF_YEAR = r"(19[7-9]\d|20\d\d)"
 _OF_MONTH = "(0[1-9]|1[0-2])"
-_MONTH_WORD = "(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
+_MONTH_WORD = (
+    "(jan(uary)?|feb(ruary)?|mar(ch)?|apr(il)?|may|june?|july?|aug(ust)?|sept?(ember)?|oct(ober)?|nov(ember)?|"
+    r"dec(ember)?)\.?"
+)
 _DAY_OF_YEAR = r"(00[1-9]|0[1-9]\d|[12]\d\d|3[0-5]\d|36[0-6])"
 _FORMS = (
     _Form(rf"{_OF_YEAR}-?W(0[1-9]|[1-4]\d|5[0-3])-?[1-7]", "days of ISO weeks", _A_DAY, is_sure=True),

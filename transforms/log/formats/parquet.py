@@ -28,7 +28,7 @@ class Parquet(Columnar):
     @classmethod
     def row_count(cls, path: str) -> int:
         with open_stored(path) as source:
-            rows: int = pa.parquet.read_metadata(source).num_rows
+            rows: int = _opened(path, source).metadata.num_rows
         return rows
 
 
