@@ -123,7 +123,7 @@ def one_hot_rows(config: RunConfig, path: pathlib.Path, folder: pathlib.Path) ->
 
 
 def shares(ids: np.ndarray, feature_map: FeatureMap) -> scipy.sparse.csr_array:
-    """Returns the share of each id in its field's elements, `[N, ids]`; their number where the field is summed."""
+    """Returns each id's share of its field's elements, `[N, ids]`; its count if the field is pooled by a sum."""
     values = (ids > 0).astype(np.float64)
     for field in feature_map.fields:
         own = feature_map.slots_of(field.name)

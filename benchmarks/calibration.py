@@ -62,7 +62,7 @@ class Excess:
 
 
 def measure(model: str, rows: int, rate: float, seed: Sequence[int]) -> dict[str, Excess]:
-    """Returns what each method does to a model in one trial.
+    """Returns the effect of each calibration method on a model in one trial.
 
     Args:
         model: The model's error, of MODELS.
@@ -113,7 +113,7 @@ def highest(log_odds: Floats, probabilities: npt.NDArray[np.float32]) -> float:
 
 
 def summary(trials: Sequence[Excess]) -> dict[str, object]:
-    """Returns the means over trials, the largest ratios, and how often each method was taken."""
+    """Returns the means over trials, the largest ratios, and how often each method was chosen."""
     taken = [each.taken for each in trials]
     return {
         "alone": float(np.mean([each.alone for each in trials])),

@@ -1,4 +1,4 @@
-"""Compares the first answer that a newcomer gets, by `ctrpipe init` and `ctrpipe run` unedited, with an expert's.
+"""Compares a newcomer's first model, by an unedited `ctrpipe init` and `ctrpipe run`, with an expert's models.
 
     python -m benchmarks.first_answer [--log NAME=PATH ...] [--label NAME=COLUMN ...] [--written NAMES]
 
@@ -301,7 +301,7 @@ def _measured(labels: np.ndarray, probabilities: np.ndarray) -> dict[str, Any]:
 
 
 def bars(answers: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the bars of each log: the AUC beside the better of the others, and the calibration."""
+    """Returns the bars of each log: the AUC against the better of the other sides, and the calibration."""
     lines = []
     for name, result in answers.items():
         ours, best = result["sides"][OURS], result["sides"][result["best"]]

@@ -87,7 +87,7 @@ class Comparison:
     difference: float
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the medians of both sides, and of the way's times over the baseline's in the same round."""
+        """Returns both sides' medians, and the median ratio of the way's times to the baseline's in the same round."""
         values: dict[str, float] = {}
         for key in ("p50_ms", "cpu_ms"):
             own, base = ([one[key] for one in side] for side in (self.way, self.baseline))

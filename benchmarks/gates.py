@@ -1,4 +1,4 @@
-"""Measures how often gates and comparisons block a good model and let a bad one through, where the truth is known.
+"""Measures on simulated training runs how often gates and comparisons block a good model or pass a bad one.
 
     python -m benchmarks.gates [--repeats 400] [--output FILE]
 
@@ -293,7 +293,7 @@ def lists_table(report: Mapping[str, Any]) -> Table:
 @Benchmark("benchmarks.gates", tables)
 @click.option("--repeats", type=click.IntRange(1), default=400, help="Repeats of each simulation; of drift a tenth.")
 def main(report: Report, repeats: int) -> None:
-    """Measure how often gates block a good model and let a bad one through, on simulated training runs.
+    """Measure on simulated training runs how often gates block a good model or pass a bad one.
 
     Prints tables of the error rates before and after, and writes the report as JSON.
     """

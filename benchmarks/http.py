@@ -161,7 +161,7 @@ def differences(times: Times, rows: int, cpu_ms: Mapping[str, float]) -> list[Di
 
 
 def verdicts(results: Sequence[Difference]) -> list[str]:
-    """Returns for each server but the first whether it could replace the first: by its requests of the fewest rows."""
+    """Returns a line for each further server: could it replace the first? Requests of the fewest rows decide."""
     fewest = min(one.rows for one in results)
     first, *others = [one for one in results if one.rows == fewest]
     lines = []

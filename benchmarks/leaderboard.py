@@ -65,7 +65,7 @@ class Trainings:
         (folder / "results").mkdir(parents=True, exist_ok=True)
 
     def get(self, contender: Contender, seed: int) -> dict[str, Any] | None:
-        """Returns a training's result, and trains if there is none. None if the process fails: see `failed`.
+        """Returns a training run's result; trains first if there is none. None if the process fails: see `failed`.
 
         Raises:
             InputError: the configuration has a mistake, or the rows are not the published ones.
@@ -85,7 +85,7 @@ class Trainings:
         return trained
 
     def tuned(self, contender: Contender, trials: int) -> Contender:
-        """Returns the model with the settings that a search of so many trials finds on the validation rows.
+        """Searches a model's settings on the validation rows, and returns the model with the best ones.
 
         Raises:
             InputError: the search fails.

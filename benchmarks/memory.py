@@ -89,7 +89,7 @@ def used(reply: dict[str, int]) -> int:
 
 
 def used_by(ours: dict[str, int], theirs: dict[str, int]) -> dict[str, Any]:
-    """Returns both sides' bytes, and the ratio of ours to theirs."""
+    """Returns the bytes of both sides and their ratio, ours to theirs."""
     sides = {"ours": ours | {"used_bytes": used(ours)}, "theirs": theirs | {"used_bytes": used(theirs)}}
     return sides | {"ratio": used(ours) / used(theirs)}
 

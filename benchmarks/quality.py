@@ -12,7 +12,7 @@ evaluations. The validation log loss controls the learning rate, early stopping,
 with the lowest validation log loss (the finalists) are trained with every seed; their mean selects the settings that
 are tested on the test rows. Models are not retrained on training and validation rows together. `ours_averaged` is ours
 with weights averaged over about AVERAGED evaluations, a feature of our trainer that the others lack. `baseline` is the
-lr that a run trains beside its model (`evaluation.baseline`): L-BFGS finds the optimum of its loss, and it has no
+lr that a run trains for comparison (`evaluation.baseline`): L-BFGS finds the optimum of its loss, and it has no
 settings to try.
 
 Sides may differ because the validation rows select different settings, or because a library adds a linear part that

@@ -199,7 +199,7 @@ class StoredRows:
 
 
 def waiting(epochs: Sequence[Speed]) -> float:
-    """Returns the median ratio of an epoch's time from disk to that from memory; 1: training never waits for rows."""
+    """Returns the median ratio of an epoch's times from disk and from memory; 1: training never waits for rows."""
     disk, memory = epochs[:2]
     return ratios(disk.seconds, memory.seconds)["median"]
 

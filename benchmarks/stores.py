@@ -30,14 +30,14 @@ from ctrpipe.transforms.log.ingest import ingest
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.split import SPLITS
 
-TARGET = 1.2  # the most that reading from the store may cost beside reading from disk
+TARGET = 1.2  # the largest ratio of the time from the store to the time from disk
 FILE_BYTES = 16 << 20  # moto copies a whole object for each range of it
 STORE, MOTO = "store", "moto's server"
 FAULTS = ("slow_down", "error", "cut", "reset")
 
 
 class Reading(NamedTuple):
-    """The seconds that reading a log took, and the seconds of a core that the readers used."""
+    """The wall time and the CPU time of reading a log, in seconds."""
 
     seconds: float
     core_seconds: float
@@ -54,7 +54,7 @@ def cut_log(log: pathlib.Path, folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def read(spec: LogSpec, files: list[str], folder: pathlib.Path, processes: int) -> tuple[Reading, str]:
-    """Reads, checks, splits and writes a log as a run does. Returns what it took and a hash of what was written."""
+    """Reads, checks, splits and writes a log as a run does. Returns its times and a hash of the files written."""
     shutil.rmtree(folder, ignore_errors=True)
     for name in SPLITS:
         (folder / name).mkdir(parents=True)
@@ -69,7 +69,7 @@ def read(spec: LogSpec, files: list[str], folder: pathlib.Path, processes: int) 
 
 @contextlib.contextmanager
 def led_to(port: int) -> Iterator[None]:
-    """Has the environment lead to a server of S3 until the block ends."""
+    """Sets the environment's S3 endpoint to a local server until the block ends."""
     before = dict(os.environ)
     os.environ.update({**KEYS, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_REGION": "us-east-1"})
     try:

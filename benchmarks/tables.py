@@ -169,7 +169,7 @@ def main(
     history: int,
     device: str,
 ) -> None:
-    """Measure the time of a training step with a large embedding table over that with a small one.
+    """Measure the ratio of a training step's times with a large and a small embedding table.
 
     The tables alternate, each in its own process, with gradients clipped by norm and L2 on the embeddings. The ids of a
     field first follow Zipf's law, the most frequent first as in a vocabulary. Then they are uniform, the worst case:

@@ -154,7 +154,7 @@ def measured_once(
 
 
 def summary(runs: Mapping[str, list[dict[str, Any]]], within: float, target: float | None) -> dict[str, Any]:
-    """Returns the target, and for each side its means, whether it reaches the target, and the others' time over ours.
+    """Returns the target and each side's means, whether it reaches the target, and the ratio of its time to ours.
 
     Args:
         runs: The results of each side, one per seed.
@@ -219,7 +219,7 @@ def main(
     within: float,
     folder: pathlib.Path,
 ) -> None:
-    """Measure the time from a raw log to a model of a given quality, beside LightGBM and FuxiCTR."""
+    """Measure the time from a raw log to a model of a given quality, compared with LightGBM and FuxiCTR."""
     chosen = chosen_names("--sides", sides, SIDES)
     left_out = []
     if "fuxictr" in chosen and not (ENVIRONMENTS / "fuxictr" / "bin" / "python").exists():

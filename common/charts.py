@@ -183,7 +183,7 @@ class Estimated:
 
 @dataclasses.dataclass(frozen=True)
 class Forest:
-    """A forest plot: horizontal intervals with a dot, a few beside each other on each row, the first row on top.
+    """A forest plot: horizontal intervals with a dot, a few next to each other on each row, the first row on top.
 
     Attributes:
         title: The title, also for screen readers.

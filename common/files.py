@@ -146,7 +146,7 @@ def write_text(path: pathlib.Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
-def write_json(path: pathlib.Path, value: Any) -> None:
+def write_json(path: pathlib.Path, value: object) -> None:
     """Writes a value as indented JSON atomically: numpy scalars as numbers, other objects as str(object).
 
     Raises:

@@ -1,7 +1,6 @@
 """Checks that the figures of a run are finite."""
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -50,7 +49,7 @@ def check_predictions(
     )
 
 
-def check_figures(name: str, value: Any, advice: str, split: str = "") -> None:
+def check_figures(name: str, value: object, advice: str, split: str = "") -> None:
     """Raises NotFiniteError if a number in a value, as deep as JSON goes, is not finite, and names it."""
     if figure := next(not_finite(value), ""):
         raise NotFiniteError(f"{name}: {figure} is not a finite number", advice, split)

@@ -36,7 +36,7 @@ def template(name: str, folder: pathlib.Path, **filters: Callable[[Any], str]) -
     return environment.get_template(name)
 
 
-def _number(value: Any) -> str:
+def _number(value: object) -> str:
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return "-"
     return f"{value:,}" if isinstance(value, int) else f"{value:.4f}"

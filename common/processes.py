@@ -3,11 +3,11 @@
 | function | purpose |
 |---|---|
 | `Workers.map` | maps a function over parts: in this process, in a process pool, or on a Beam runner |
-| `preload`, `preload_in_forks`, `end_preloaded` | make the processes of the pools start at once |
+| `fork_workers`, `end_forked_workers` | make the processes of the next pools start at once |
 | `run_in_new_process` | one call whose memory, threads and settings must not remain in this process |
 | `child_process` | a process that communicates over a pipe until the block ends |
 | `start_command`, `stop_command` | another program |
-| `end_with_parent`, `end_with_input` | called by a process that was started as a command |
+| `end_with_parent` | called by a process that was started as a command |
 
 Ctrl-C reaches only this process, which then ends the others. All of them except commands end with this process, even if
 it is killed by SIGKILL. A command that calls `end_with_parent` does so too.
@@ -22,14 +22,11 @@ import importlib
 import json
 import multiprocessing
 import multiprocessing.connection
-import multiprocessing.forkserver
-import multiprocessing.resource_tracker
 import os
 import pathlib
 import pickle
 import re
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -49,7 +46,6 @@ from ctrpipe.common.files import write_bytes
 from ctrpipe.common.memory import return_freed_memory
 
 IDLE_START_SECONDS = 0.05  # until an idle process receives work
-PRELOADED_START_SECONDS = 0.5  # until a fork of a preloaded process runs at full speed
 CPUINFO = pathlib.Path("/proc/cpuinfo")  # Linux only
 JOB_SERVER_SECONDS = 10.0  # connection timeout of Beam's job server
 # Error messages of the Flink and Spark clients, which the job server forwards.
@@ -60,7 +56,6 @@ _CLUSTER_GONE = re.compile(
 PARENT_SECONDS = 1.0  # polling interval for the end of the parent, if the kernel does not signal it
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _SIGNATURE_BYTES = 32
-_preloaded = False
 _idle_pools: dict[int, concurrent.futures.ProcessPoolExecutor] = {}  # by size
 
 Item = TypeVar("Item")
@@ -128,8 +123,6 @@ class Workers:
         most = self.most or cores()
         if most in _idle_pools:
             start_seconds = IDLE_START_SECONDS
-        elif _preloaded:
-            start_seconds = PRELOADED_START_SECONDS
         worth = _worth_starting(min(len(items), most), seconds, start_seconds, cores_alone)
         processes = min(len(items), self.processes or worth)
         if processes <= 1:
@@ -140,33 +133,18 @@ class Workers:
                 judge(results)
             return results
         # Forks are kept for later calls, which may need more of them.
-        size = most if (_preloaded or most in _idle_pools) and self.processes is None else processes
+        size = most if most in _idle_pools and self.processes is None else processes
         return _by_pool(function, items, size, progress, judge)
 
 
-def preload(module: str) -> None:
-    """Starts a process that imports a module. Processes of later pools are forks of it, which start at once.
-
-    Returns before the import is complete. The module must not start a thread, because a fork does not copy threads.
-
-    For a process that cannot be forked itself. It saves 0.9 s of a million rows, see `preload_in_forks`.
-    """
-    global _preloaded
-    multiprocessing.forkserver.set_forkserver_preload([module])
-    multiprocessing.resource_tracker.ensure_running()  # first, because its start unblocks SIGINT
-    with _interrupts_blocked():
-        multiprocessing.forkserver.ensure_running()
-    _preloaded = True
-
-
-def preload_in_forks(module: str, processes: int) -> None:
+def fork_workers(module: str, processes: int) -> None:
     """Forks this process into the pool of the next `Workers.map` with at most `processes` processes.
 
-    The forks have this process's imports, and import a module. They keep its open files until `end_preloaded`. After a
-    mistake, later pools are started as without this call.
+    The forks have this process's imports, and import a module. They keep its open files until `end_forked_workers`.
+    After a mistake, later pools are started as without this call.
 
-    On two cores, the pipeline up to Transform of a million rows takes 13.8 s, and 21.0 s of CPU time, with forks, 14.6
-    and 23.0 s with `preload`, and 15.5 and 21.5 s with processes that each pool starts.
+    On two cores, the pipeline up to Transform of a million rows takes 14.0 s, and 19.2 s of CPU time, with forks, and
+    15.5 and 21.5 s with processes that each pool starts.
 
     This process must not have a thread that may hold a lock which the module needs: a fork does not copy threads, so
     the lock would never be released. It must not use a GPU, which forks cannot share.
@@ -285,24 +263,6 @@ def end_with_parent(parent: int | None = None) -> None:
         threading.Thread(target=_exit_without, args=(os.getppid(),), daemon=True).start()
 
 
-def end_with_input(folder: pathlib.Path) -> None:
-    """Makes a thread end this process, and remove a folder that it writes to, when its standard input is closed.
-
-    For a command whose standard input is a pipe that its parent holds and never writes to. The end of the parent closes
-    it, even if the parent is killed.
-    """
-    threading.Thread(target=_exit_at_end_of_input, args=(folder,), daemon=True).start()
-
-
-def _exit_at_end_of_input(folder: pathlib.Path) -> None:
-    os.read(0, 1)
-    ended = folder.with_name(f"{folder.name}.ended")
-    with contextlib.suppress(OSError):  # it was moved or removed
-        folder.rename(ended)  # this process's workers still write, and find no folder to write to
-    shutil.rmtree(ended, ignore_errors=True)
-    os._exit(1)
-
-
 def _exit_without(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(PARENT_SECONDS)
@@ -389,13 +349,13 @@ def _main_hidden_from(function: Callable[..., Any]) -> Iterator[None]:
 def _pool(processes: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
     """Yields a pool of at most `processes` processes.
 
-    Forks are kept until `end_idle_pools`.
+    Forks are kept until `end_forked_workers`.
     """
     pool = _idle_pools.pop(processes, None)
-    keep = _preloaded or pool is not None
+    keep = pool is not None
     if pool is None:
         # Not forked from this process, which may have loaded TensorFlow: a fork does not copy its threads.
-        context = multiprocessing.get_context("forkserver" if _preloaded else "spawn")
+        context = multiprocessing.get_context("spawn")
         pool = concurrent.futures.ProcessPoolExecutor(processes, context, initializer=_follow_parent)
     try:
         yield pool
@@ -408,22 +368,13 @@ def _pool(processes: int) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
         pool.shutdown()
 
 
-def end_idle_pools() -> None:
-    """Ends the processes kept for the next `Workers.map`."""
-    while _idle_pools:
-        _idle_pools.popitem()[1].shutdown()
-
-
-def end_preloaded() -> None:
-    """Ends the process that `preload` started, and all forks, after their current work.
+def end_forked_workers() -> None:
+    """Ends the processes that `fork_workers` started, after their current work.
 
     Waits for them, so the system adds their CPU time to the children's time of this process.
     """
-    global _preloaded
-    end_idle_pools()
-    if _preloaded:  # a program that calls ctrpipe may have a fork server of its own
-        multiprocessing.forkserver._forkserver._stop()  # type: ignore[attr-defined]
-        _preloaded = False
+    while _idle_pools:
+        _idle_pools.popitem()[1].shutdown()
 
 
 def _follow_parent() -> None:

@@ -18,7 +18,7 @@ _KIND = "kind"
 _VALUE = "value"
 
 
-def result_to_json(value: Any) -> str:
+def result_to_json(value: object) -> str:
     """Serializes a result as JSON.
 
     Args:
@@ -43,7 +43,7 @@ def result_from_json(text: str) -> Any:
         raise ValueError(f"not a result of ctrpipe: {text[:100]}") from error
 
 
-def _to_plain(value: Any) -> Any:
+def _to_plain(value: object) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, list):

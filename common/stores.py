@@ -447,6 +447,11 @@ def endpoint_of(scheme: str) -> str:
     return next(iter(_settings(scheme)), "") if scheme in ("s3", "gs", "gcs", "abfs", "abfss") else ""
 
 
+def has_client() -> bool:
+    """Returns whether this process has a client of a store. Its threads, or its Java, do not survive a fork."""
+    return _client.cache_info().currsize > 0
+
+
 @functools.lru_cache(maxsize=64)
 def _client(pid: int, scheme: str, host: str, bucket: str, settings: tuple[str, ...]) -> Any:
     fs = _library()

@@ -75,7 +75,7 @@ def _parts(
 ) -> list[list[int]]:
     """Returns the columns of tables that fit, each with the key columns; none if that is impossible.
 
-    An interval stays beside its value.
+    An interval stays next to its value.
 
     Args:
         names: The headers of all columns.

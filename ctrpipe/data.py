@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.files import atomic_path
 from ctrpipe.common.printable import excerpt
+from ctrpipe.common.store_names import holder_pattern, made_in
 from ctrpipe.common.stores import check_scheme, is_url
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from ctrpipe.pipeline.config import RunConfig
 
 FOLDER = "data"  # subfolder of a result folder for the Parquet files of in-memory tables
-# The file of a table, of a day of it, or a row of it.
-_SAVED = re.compile(r"[^\s'\"]*?(?:frame-[0-9a-f]{16}/([^/\s]+)/)?frame-[0-9a-f]{16}\.parquet(?::(\d+))?")
+# The end of the path of a table, of a day of it, or a row of it.
+_SAVED = r"(?:frame-[0-9a-f]{16}/([^/]+)/)?frame-[0-9a-f]{16}\.parquet(?::(\d+))?"
 ROWS_OF_GROUP = 1 << 17  # rows per Parquet row group; processes read row groups in parallel
 
 
@@ -56,12 +57,10 @@ def place_of(path: PathLike) -> str:
     return check_scheme(str(path))
 
 
-def local_file(path: PathLike) -> pathlib.Path:
-    """Returns a path. Raises InputError if it is a URL, see `place_of`."""
+def path_or_url(path: PathLike) -> pathlib.Path | str:
+    """Returns a local path, or a store's URL as text. Raises InputError, see `place_of`."""
     place = place_of(path)
-    if is_url(place):
-        raise InputError(f"{place}: takes a local path here; write the file on this machine first")
-    return pathlib.Path(place)
+    return place if is_url(place) else pathlib.Path(place)
 
 
 def _check_whole(path: PathLike) -> None:
@@ -126,13 +125,13 @@ def log_of(config: "RunConfig", data: Logs | None, folder: pathlib.Path | None) 
     return config.with_files({name: files_of(part, folder) for name, part in data.items()}), []
 
 
-def is_frame(data: Any) -> bool:
+def is_frame(data: object) -> bool:
     """Returns whether data is an in-memory table."""
     return isinstance(data, Frame) or hasattr(data, "__arrow_c_array__") or _is_pandas(data)
 
 
 def index_of(data: Any) -> "pd.Index | None":
-    """Returns the index of a pandas DataFrame, which its predictions also have; None for other data."""
+    """Returns the index of a pandas DataFrame, for its predictions; None for other data."""
     return data.index if _is_pandas(data) else None
 
 
@@ -182,6 +181,7 @@ def write_frame(frame: Any, folder: pathlib.Path) -> pathlib.Path:
     if not table.num_rows:
         raise InputError("the DataFrame has no rows; was the right part selected?")
     folder.mkdir(parents=True, exist_ok=True)
+    made_in(folder)
     with tempfile.TemporaryDirectory(prefix=".", dir=folder) as unnamed:
         unfinished = pathlib.Path(unnamed) / "frame.parquet"
         pq.write_table(table.combine_chunks(), unfinished, row_group_size=ROWS_OF_GROUP)
@@ -200,7 +200,7 @@ def as_given(text: str) -> str:
         day, row = match.groups()
         return f"the DataFrame{f' of {day}' if day else ''}{f', row {row} (from 1)' if row else ''}"
 
-    return _SAVED.sub(named, text)
+    return re.sub(holder_pattern() + _SAVED, named, text)
 
 
 @functools.cache
@@ -221,7 +221,7 @@ def _remove(folder: pathlib.Path, owner: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _is_pandas(data: Any) -> bool:
+def _is_pandas(data: object) -> bool:
     pandas = sys.modules.get("pandas")  # already imported if the data are a DataFrame
     return pandas is not None and isinstance(data, pandas.DataFrame)
 

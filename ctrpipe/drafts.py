@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from ctrpipe.data import Data, is_frame, local_file, needed_files_of
+from ctrpipe.data import Data, is_frame, needed_files_of, path_or_url
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result
 from ctrpipe.table import Table
@@ -22,13 +22,13 @@ class Draft(Result):
     Attributes:
         text: The configuration as commented YAML, as `ctrpipe init` writes it.
         unsure: The guesses to check by hand, one sentence each.
-        path: The file written; None if no `output` was given.
+        path: The file written, or its URL; None if no `output` was given.
         data: The data given to `init`. Functions that get this draft as `config`, and no `data`, read it.
     """
 
     text: str
     unsure: tuple[str, ...]
-    path: pathlib.Path | None
+    path: pathlib.Path | str | None
     data: Data
 
     @property
@@ -76,7 +76,7 @@ def init(
 
     Args:
         data: The log: files or globs, a DataFrame or a pyarrow Table.
-        output: YAML file to write. None writes no file.
+        output: YAML file to write, or its URL. None writes no file.
         label: The label column. None takes the most likely one.
         time: The time column to split the log by: the last tenth of the time is the test split.
         user: The user column. It is a feature; without `time`, all rows of a user are in the same split.
@@ -104,5 +104,5 @@ def init(
     files = needed_files_of(data, None)
     said = Said(label, time, user, group, weight, tuple(drop), delimiter)
     text, unsure = draft_of_known(dataset, files, said) if dataset else draft(files, name=name, said=said)
-    path = None if output is None else write_draft(text, local_file(output))
+    path = None if output is None else write_draft(text, path_or_url(output))
     return Draft(text, tuple(unsure), path, data)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
@@ -10,12 +10,10 @@ import pyarrow as pa
 from ctrpipe.bar import with_bar
 from ctrpipe.common.charts import BarChart, chart_figure
 from ctrpipe.common.libraries import load_tensorflow
-from ctrpipe.data import FOLDER, Data, Frame, PathLike, files_of, is_frame, table_of, write_frame
+from ctrpipe.data import FOLDER, Data, Frame, PathLike, files_of, is_frame, write_frame
 from ctrpipe.data import scratch as scratch_folder
-from ctrpipe.logged_values import table_with_words, with_words
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.pipeline.report.explanation import ADDED, importance_bars, row_bars
-from ctrpipe.pipeline.run.trained_model import find_model
 from ctrpipe.result import Result, data_frame
 from ctrpipe.runs import ModelLike, folder_of
 from ctrpipe.settings import results_folder
@@ -172,30 +170,26 @@ def explain(
     from ctrpipe.pipeline.explain.question import explain_model, explain_row
 
     source = folder_of(model)
-
-    def version() -> pathlib.Path:
-        return find_model(source, trust).version
-
     settings = Settings(rows, repeats, pairs, groups or {}, slice, prune, seed)
     with results_folder(output) as folder:
-        files = files_of(with_words(data, version), None if folder is None else folder / FOLDER)
+        files = files_of(data, None if folder is None else folder / FOLDER)
         if row is None:
             of_model = explain_model(source, files, settings, folder, trust)
             return Explanation(of_model.explanation, of_model.pruned)
-        compared = baseline if baseline in ("average", "missing") else _line_of(baseline, version)
-        line = _line_of(row, version)
+        compared = baseline if baseline in ("average", "missing") else _line_of(baseline)
+        line = _line_of(row)
         of_row = explain_row(source, line, files, settings, str(compared), orders, method, folder, trust)
         by_method = {one.method: dataclasses.asdict(one) for one in of_row.by_method}
         return RowExplanation(of_row.by_method[0].probability, by_method)
 
 
-def _line_of(row: Row, version: Callable[[], pathlib.Path]) -> str:
+def _line_of(row: Row) -> str:
     """Returns a row as FILE:LINE. A table or dict is written to a file first, and its first row counts."""
     if isinstance(row, str):
         return row
     if not is_frame(row) and isinstance(row, Mapping):
         row = pa.table({name: [value] for name, value in row.items()})
-    return f"{write_frame(table_with_words(table_of(row), version), scratch_folder())}:1"
+    return f"{write_frame(row, scratch_folder())}:1"
 
 
 def _spread(metric: str, measured: Mapping[str, Any]) -> dict[str, Any]:

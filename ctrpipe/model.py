@@ -2,13 +2,14 @@
 
 import contextlib
 import dataclasses
+import decimal
 import functools
 import json
 import math
 import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,6 @@ from ctrpipe.common.extras import require
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.near import did_you_mean, nearest_name
 from ctrpipe.data import PathLike, index_of, is_frame, table_of
-from ctrpipe.logged_values import check_codes, in_words
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.models.base.saved import is_saved, load_model
 from ctrpipe.pipeline.run.trained_model import find_model
@@ -28,10 +28,12 @@ from ctrpipe.serving.assets import read_log_spec
 from ctrpipe.serving.client import RestClient
 from ctrpipe.serving.client.columns import Column, Inputs, to_arrays
 from ctrpipe.serving.layout import Asset, asset_path
-from ctrpipe.serving.truths import Truths, rows_of_log
+from ctrpipe.serving.logged_values import own_values
 from ctrpipe.table import SHOWN_ROWS, Table
 from ctrpipe.transforms.log.bracketed import from_brackets
+from ctrpipe.transforms.log.column_types import is_of_numbers, is_of_truths
 from ctrpipe.transforms.log.kinds.vector import Vector
+from ctrpipe.transforms.log.own_values import OwnValues
 from ctrpipe.transforms.log.values import TextNumbers, as_binary, is_list, join_lists, text_numbers, texts_of, to_floats
 from ctrpipe.transforms.log.vectors import to_vectors, vector_array
 from ctrpipe.transforms.log.weighted import is_pairs, pairs_as_lists
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 SIGNATURE = "serving_raw"
 TABLE = "the DataFrame"  # name of the input in error messages
 ROWS = "the rows"
+_NUMBERS = (int, float, np.integer, np.floating, decimal.Decimal)
 SHOWN_COLUMNS = 8  # per kind, in the table of a model
 
 
@@ -258,27 +261,33 @@ class Model:
         if len(set(map(len, values))) > 1:
             longest, shortest = (pick(values, key=len) for pick in (max, min))
             raise InputError(f"rows: {len(longest)} values of one column, {len(shortest)} of another; give each row's")
-        return self._as_in_a_log(_with_texts_of_times(pa.table(values, others)), ROWS)
+        kinds = {name: _kinds(columns[name]) for name in others if not _is_arrow(columns[name])}
+        numbers = [name for name, of_values in kinds.items() if any(issubclass(kind, _NUMBERS) for kind in of_values)]
+        truths = [name for name, of_values in kinds.items() if of_values & {bool, np.bool_}]
+        return self._as_in_a_log(_with_texts_of_times(pa.table(values, others)), ROWS, numbers, truths)
 
     def _is_other(self, name: str, values: Column) -> bool:
-        """Returns whether a text column has values of other types, or lists in brackets, `['a', 'b']`."""
-        return not _are_texts(values) or name in self._log_spec.bracketed_columns
+        """Returns whether a text column may have other types, booleans, or lists in brackets, `['a', 'b']`."""
+        return not _are_texts(values) or name in self._log_spec.bracketed_columns or name in self._own.truths
 
     def _is_written(self, name: str, values: Column) -> bool:
         """Returns whether a column has text instead of lists or numbers: vectors as '0.1 0.2', numbers as '$4.50'."""
         is_read = isinstance(self._log_spec.inputs.get(name), Vector) or name in self._log_spec.text_forms
         if not is_read or not _are_texts(values):
             return False
-        if isinstance(values, pa.Array | pa.ChunkedArray):
+        if _is_arrow(values):
             return not pa.types.is_null(values.type)
         return any(isinstance(value, str | bytes) for value in values)
 
-    def _as_in_a_log(self, table: pa.Table, source: str) -> dict[str, pa.Array | np.ndarray]:
+    def _as_in_a_log(
+        self, table: pa.Table, source: str, numbers: Collection[str] = (), truths: Collection[str] = ()
+    ) -> dict[str, pa.Array | np.ndarray]:
         """Returns the columns of a table that the model reads, converted like those of a Parquet log.
 
         Args:
             table: The columns.
             source: Their name in error messages.
+            numbers, truths: The columns of texts that had numbers, and booleans, beside texts.
         """
         columns: dict[str, pa.Array | np.ndarray] = {}
         faults: dict[int, str] = {}
@@ -287,6 +296,7 @@ class Model:
             if name not in table.column_names:
                 continue
             values = table[name].combine_chunks()
+            given = (name in numbers or is_of_numbers(values.type), name in truths or is_of_truths(values.type))
             if isinstance(feature := self._log_spec.inputs.get(name), Vector):
                 elements = values if is_list(values.type) else as_binary(values, name, source)
                 vectors = to_vectors(elements, name, faults, feature, TextNumbers(infinite=True))
@@ -298,15 +308,12 @@ class Model:
                 separator, is_sequence = self._log_spec.separators[name], name in self._log_spec.columns_of("sequence")
                 within = self._log_spec.inner_separators.get(name)
                 values = join_lists(values, separator, name, source, faults, is_sequence, name in whole, within)
+                values = self._own.of_array(name, values, f"column '{name}'", *given)
             elif is_text:
-                if not _are_texts(values):
-                    of_log = self._rows_of_the_log.get(name, ())
-                    if name in self._log_spec.compared_columns:
-                        check_codes(name, values, of_log)
-                    values = in_words(name, values, of_log)
-                values = self._truths.of_array(name, as_binary(values, name, source, faults if name in whole else None))
+                values = as_binary(values, name, source, faults if name in whole else None)
                 if name in self._log_spec.bracketed_columns:
                     values = from_brackets(values, self._log_spec.separators[name], name, faults)
+                values = self._own.of_array(name, values, f"column '{name}'", *given)
             elif name in self._log_spec.text_forms and _are_texts(values):
                 texts = as_binary(values, name, source)
                 values = to_floats(texts, name, faults, text_numbers(self._log_spec, infinite=True)[name])
@@ -317,16 +324,10 @@ class Model:
         return columns
 
     @functools.cached_property
-    def _rows_of_the_log(self) -> Mapping[str, np.ndarray]:
-        """The columns of a few rows of the log; {} if the version has none."""
+    def _own(self) -> OwnValues:
+        """The values of the model's log."""
         assert self._version is not None
-        return rows_of_log(self._version)
-
-    @functools.cached_property
-    def _truths(self) -> Truths:
-        """Writes 1 and 0, or true and false, as the log has them."""
-        assert self._version is not None
-        return Truths(self._version, self._log_spec)
+        return own_values(self._version, self._log_spec)
 
     @functools.cached_property
     def _log_spec(self) -> "LogSpec":
@@ -461,7 +462,7 @@ def _is_missing(values: np.ndarray) -> bool:
 
 def _are_texts(values: Column) -> bool:
     """Returns whether a column has only texts and missing values."""
-    if isinstance(values, pa.Array | pa.ChunkedArray):
+    if _is_arrow(values):
         return bool(pa.types.is_null(values.type)) or not (
             pa.types.is_primitive(values.type) or pa.types.is_decimal(values.type) or is_list(values.type)
         )
@@ -475,8 +476,17 @@ def _named(table: pa.RecordBatch | pa.Table) -> Iterator[tuple[str, Column]]:
     return zip(table.schema.names, table.columns, strict=True)
 
 
+def _is_arrow(values: Column) -> TypeGuard[pa.Array | pa.ChunkedArray]:
+    return isinstance(values, pa.Array | pa.ChunkedArray)
+
+
+def _kinds(values: Column) -> set[type]:
+    """Returns the types of values; NaN, which is a missing value in a column of texts too, has none."""
+    return {type(value) for value in values if not (isinstance(value, float | np.floating) and np.isnan(value))}
+
+
 def _has_lists(values: Column) -> bool:
-    if isinstance(values, pa.Array | pa.ChunkedArray):
+    if _is_arrow(values):
         return is_list(values.type)
     return any(isinstance(value, list | tuple | np.ndarray) for value in values)
 
@@ -505,7 +515,7 @@ def _arrow(values: Column, name: str) -> pa.Array:
         raise InputError(f"column '{name}': {one_line(error, 200)}") from error
 
 
-def _item(value: Any) -> Any:
+def _item(value: object) -> Any:
     """Converts a NumPy scalar to a Python value. Half floats become float32, and float32 stays, for its short text."""
     if isinstance(value, np.float16 | np.float32):
         return np.float32(value)
@@ -528,7 +538,7 @@ def _text(value: Any, name: str, row: int) -> bytes | None:
     raise InputError(f"column '{name}': {value!r} is not a text, unlike other values of it")
 
 
-def _columns(rows: Any) -> Inputs:
+def _columns(rows: object) -> Inputs:
     """Converts any input of `predict` to columns."""
     if hasattr(rows, "to_frame") and not hasattr(rows, "columns"):
         raise InputError("rows: a Series, which is one column or row; give a DataFrame, such as frame.iloc[[0]]")
@@ -546,7 +556,7 @@ def _columns(rows: Any) -> Inputs:
     raise InputError(f"rows: expected a dict of columns, a list of dicts, a DataFrame or a pyarrow Table{cure}")
 
 
-def _is_column(values: Any) -> bool:
+def _is_column(values: object) -> bool:
     return not isinstance(values, str | bytes) and hasattr(values, "__len__")
 
 

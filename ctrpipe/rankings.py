@@ -8,7 +8,6 @@ from ctrpipe.bar import with_bar
 from ctrpipe.common.charts import chart_figure
 from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.data import FOLDER, Data, PathLike, files_of
-from ctrpipe.logged_values import with_words
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.pipeline.ranking.show import charts, write_ranking
 from ctrpipe.pipeline.run.trained_model import find_model
@@ -88,7 +87,7 @@ def ranking(
 
     source = find_model(folder_of(model))
     with results_folder(output) as folder:
-        files = files_of(with_words(data, lambda: source.version), None if folder is None else folder / FOLDER)
+        files = files_of(data, None if folder is None else folder / FOLDER)
         report = rank(source, files, group, item, [k] if isinstance(k, int) else k)
         if folder is not None:
             write_ranking(report, folder)

@@ -13,9 +13,7 @@ from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.store_folders import written_file
 from ctrpipe.common.stores import name_of
 from ctrpipe.data import Data, PathLike, files_of, new_folder, place_of
-from ctrpipe.logged_values import with_words
 from ctrpipe.mistakes import in_one_line
-from ctrpipe.pipeline.run.trained_model import find_model
 from ctrpipe.result import Result
 from ctrpipe.runs import ModelLike, folder_of
 from ctrpipe.serving.stored import versions_at
@@ -129,10 +127,6 @@ def retrieve(
     if queries is not None and answers is None:
         answers = new_folder() / "answers.parquet"
     source = folder_of(model)
-
-    def version() -> pathlib.Path:
-        return find_model(source).version
-
     with contextlib.ExitStack() as written:
         versions = None if output is None else written.enter_context(versions_at(place_of(output))).folder
         file = None
@@ -141,9 +135,9 @@ def retrieve(
             file = beside.folder / name_of(place)
         done = retrieve_items(
             source,
-            files_of(with_words(items, version), None),
+            files_of(items, None),
             versions,
-            files_of(with_words(queries, version), None),
+            files_of(queries, None),
             file,
             item,
             top,

@@ -142,7 +142,7 @@ def run(
         (0.74, 0.75)
     """
     # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
-    from ctrpipe.common.processes import end_preloaded
+    from ctrpipe.common.processes import end_forked_workers
     from ctrpipe.pipeline.config import load_config, with_parent
     from ctrpipe.pipeline.run.prepared import joined
     from ctrpipe.pipeline.run.run import run as run_pipeline
@@ -158,7 +158,7 @@ def run(
         try:
             metrics = run_pipeline(loaded, joined(files, loaded, folder), folder)
         finally:
-            end_preloaded()  # a program or a notebook goes on, and needs the memory of idle processes
+            end_forked_workers()  # a program or a notebook goes on, and needs the memory of idle processes
     return Run(folder, folder / "models" / loaded.serving.model_name, metrics)
 
 

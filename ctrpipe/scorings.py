@@ -14,11 +14,9 @@ from ctrpipe.common.libraries import load_tensorflow
 from ctrpipe.common.store_folders import work_folder
 from ctrpipe.common.stores import is_url
 from ctrpipe.data import Data, PathLike, index_of, needed_files_of, new_folder, place_of
-from ctrpipe.logged_values import with_words
 from ctrpipe.mistakes import in_one_line
 from ctrpipe.result import Result
 from ctrpipe.runs import ModelLike, versions_of
-from ctrpipe.serving.layout import find_version
 from ctrpipe.table import Table
 
 if TYPE_CHECKING:
@@ -117,18 +115,13 @@ def score(
     load_tensorflow()
     # Lazy: TensorFlow and TFDV take 4 s to import.
     from ctrpipe.pipeline.monitoring.score_log import score_log
-    from ctrpipe.serving.scoring.folder import DATA
+    from ctrpipe.serving.scoring.folder import DATA, unread_rows_removed
 
     place = str(new_folder()) if output is None else place_of(output)
     folder = work_folder(place) if is_url(place) else pathlib.Path(place)
     versions = versions_of(model)
-    files = needed_files_of(with_words(data, lambda: find_version(versions)), folder / DATA)
-    result = score_log(
-        versions,
-        files,
-        place,
-        workers,
-        kept=[keep] if isinstance(keep, str) else list(keep),
-    )
+    with unread_rows_removed(folder):
+        files = needed_files_of(data, folder / DATA)
+        result = score_log(versions, files, place, workers, kept=[keep] if isinstance(keep, str) else list(keep))
     counts = (result.rows, result.scored, result.rejected, result.model_version)
     return Scoring(folder, *counts, result.scores, result.drift, index_of(data), result.mixtures)

@@ -149,6 +149,6 @@ def _base_of(model: ModelLike) -> tuple[str, pathlib.Path]:
     return os.path.abspath(folder), folder  # a link keeps its name, which is a version's number
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """Returns the value of a flag as on the command line."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -45,7 +45,7 @@ def data_of(config: Config, data: Data | None) -> Data | None: ...
 @overload
 def data_of(config: Config, data: Logs | None) -> Logs | None: ...
 def data_of(config: Config, data: Logs | None) -> Logs | None:
-    """Returns the data, or if it is None the data of the draft."""
+    """Returns the data, or the draft's data if it is None."""
     return config.data if data is None and isinstance(config, Draft) else data
 
 
@@ -99,7 +99,7 @@ def local_model(model: PathLike) -> pathlib.Path:
     return fetch_model(place_of(model))
 
 
-def _text(name: str, value: Any) -> str:
+def _text(name: str, value: object) -> str:
     """Returns a value as JSON, which is valid YAML."""
     try:
         return json.dumps(value, default=_plain)
@@ -109,7 +109,7 @@ def _text(name: str, value: Any) -> str:
         ) from error
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """Converts paths, numpy scalars and arrays to JSON types."""
     if isinstance(value, pathlib.Path):
         return str(value)

@@ -51,7 +51,7 @@ def first_rows(header: Sequence[str], rows: Sequence[Sequence[Any]], of: str = "
     return Table(header, rows[:SHOWN_ROWS], more)
 
 
-def cell(value: Any) -> str:
+def cell(value: object) -> str:
     """Formats a value: "-" for None, four decimals for floats, thousands separators for integers."""
     if value is None:
         return "-"

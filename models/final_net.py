@@ -24,7 +24,7 @@ class FinalNet(CTRModel):
     Args:
         feature_map: FeatureMap. The description of the packed tensors, with at least one field.
         blocks: int. Number of blocks, 1 or 2. Defaults to 2.
-        gating: bool. Whether the first block reads the embeddings beside their products with a gate. Defaults to False.
+        gating: bool. Whether the first block also reads the embeddings' products with a gate. Defaults to False.
         residual: str. "concat" or "sum": how a layer joins its linear half with the products. Defaults to "concat".
         hidden_units: sequence of int. Widths of the first block. Defaults to (64, 64, 64).
         second_units: sequence of int. Widths of the second block. Defaults to (64, 64, 64).

@@ -15,7 +15,7 @@ from ctrpipe.models.layers.gated_cross import GatedCross
 
 @keras.saving.register_keras_serializable(package="ctrpipe")
 class GDCN(CTRModel):
-    """Gated deep and cross network: cross layers with an information gate, beside or below an MLP.
+    """Gated deep and cross network: cross layers with an information gate, parallel to an MLP or below it.
 
     `x_{l+1} = x_0 ∘ (W_l x_l + b_l) ∘ sigmoid(V_l x_l) + x_l`. "parallel" (GDCN-P): `logit = wᵀ [x_L, MLP(x_0)] + b`;
     "stacked" (GDCN-S): `logit = MLP(x_L)`.

@@ -41,7 +41,7 @@ def read_feature_map(version: pathlib.Path) -> FeatureMap:
 
 
 def is_click_model(version: pathlib.Path) -> bool:
-    """Returns whether ctrpipe exported the version, and it encodes no texts."""
+    """Returns whether a version is a click model that ctrpipe exported. A text encoder is not."""
     try:
         return read_feature_map(version).text is None
     except (OSError, ValueError):  # absent, or damaged, which the load will say

@@ -21,7 +21,7 @@ from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.serving import explained
 from ctrpipe.serving.assets import read_log_spec
 from ctrpipe.serving.loader import Servable
-from ctrpipe.serving.truths import Truths
+from ctrpipe.serving.logged_values import own_values
 from ctrpipe.transforms.features.pack_rows import PackedValues
 from ctrpipe.transforms.log.raw_arrays import raw_array
 from ctrpipe.transforms.log.vectors import is_vector, vector_type
@@ -43,7 +43,7 @@ class Scorer:
 
     Attributes:
         packs: Whether the version has `transform_raw` and `serving_packed`.
-        truths: Writes the booleans of rows as the version's log does, which all methods apply.
+        own: The values of the version's log, for a reader of rows in another format.
         explains: Whether the version has `serving_explain`.
 
     Raises:
@@ -53,7 +53,7 @@ class Scorer:
     def __init__(self, version: pathlib.Path):
         self.version = version
         self.spec = read_log_spec(version)
-        self.truths = Truths(version, self.spec)
+        self.own = own_values(version, self.spec)
         self.tasks = list(self.spec.data.labels)
         try:
             self._servable = Servable(version)
@@ -83,7 +83,6 @@ class Scorer:
 
     def packed(self, rows: pa.Table) -> Iterator[Arrays]:
         """Yields the packed tensors of the rows in batches. Needs `packs`."""
-        rows = self.truths.of_rows(rows)
         packed = PackedValues(rows, self.spec, lambda columns: self._servable.run(TRANSFORM, columns))
         for start in range(0, rows.num_rows, MODEL_ROWS):
             yield packed.rows(start, min(start + MODEL_ROWS, rows.num_rows))
@@ -94,7 +93,7 @@ class Scorer:
         return {name: np.concatenate([answer[name] for answer in answers]) for name in answers[0]}
 
     def _raw(self, rows: pa.Table) -> Iterator[Arrays]:
-        for batch in self.truths.of_rows(rows).to_batches(MODEL_ROWS):
+        for batch in rows.to_batches(MODEL_ROWS):
             columns = {
                 name: values.dictionary_encode() if pa.types.is_binary(values.type) else values
                 for name, values in zip(batch.schema.names, batch.columns, strict=True)

@@ -110,7 +110,7 @@ def make_log(click_model: HistoryClickModel, rows: int, folder: pathlib.Path) ->
 
 
 def shares(aucs: dict[str, list[float]], best: float) -> dict[str, list[float]]:
-    """Returns each model's shares, one per seed: from the sum's mean AUC to the best, and the sum's own from 0.5."""
+    """Returns each model's shares, one per seed: of the way from the sum's mean AUC to the best, the sum's from 0.5."""
     start = statistics.mean(aucs[SUM])
     return {
         name: [share(auc, 0.5 if name == SUM else start, best) for auc in of_model] for name, of_model in aucs.items()

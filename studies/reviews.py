@@ -157,7 +157,7 @@ def _regression(encoder: Any, rows: Any, labels: np.ndarray) -> np.ndarray:
 
 
 def compare(tasks: Sequence[Task], output: pathlib.Path, beside: dict[str, np.ndarray]) -> dict[str, Any]:
-    """Returns each model's results over the seeds, and how far MAIN is ahead of it over rows and seeds.
+    """Returns each model's results over the seeds, and MAIN's lead over it with its interval over rows and seeds.
 
     The models in `beside` are deterministic and count as two training runs with the same result.
     """

@@ -178,7 +178,7 @@ def _generate(interplay: float, lines: int, folder: pathlib.Path) -> float:
 
 
 def compare(interplay: float, results: Mapping[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """Returns the metrics and costs of each model, and how far MAIN is ahead of it over rows and seeds.
+    """Returns the metrics and costs of each model, and MAIN's lead over it with its interval over rows and seeds.
 
     With interplay, every other model has a verdict; without, only the best one.
 

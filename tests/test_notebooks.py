@@ -52,6 +52,13 @@ def test_what_is_saved_is_whole_and_tells_nothing_of_the_machine(path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_code_fits_the_column_of_the_site(path):
+    """A longer line is cut at 1,400 pixels, as in the pages: see test_documents.py."""
+    lines = [line for cell in read(path).cells if cell.cell_type == "code" for line in cell.source.splitlines()]
+    assert lines and [line for line in lines if len(line) > 100] == []
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_site_has_a_page_of_it_with_its_pictures(path):
     text, pictures = runpy.run_path(str(notebooks.ROOT / "docs" / "site_notebooks.py"))["page"](path)
     images = [

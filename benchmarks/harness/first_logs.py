@@ -38,7 +38,7 @@ class FirstLog:
 
 
 def write_shop(path: pathlib.Path, rows: int = 60_000, seed: int = 1) -> None:
-    """Writes a shop's log: users and products with habits, prices, discounts, and a button that is bought by some."""
+    """Writes a shop's log: users with tastes, products, prices, discounts, and whether the user purchased."""
     random = np.random.default_rng(seed)
     users, products, brands = 4000, 1200, 60
     user = np.minimum(random.zipf(1.35, rows) - 1, users - 1)
@@ -126,7 +126,7 @@ def write_films(path: pathlib.Path, rows: int = 50_000, seed: int = 1) -> None:
 
 
 def write_histories(path: pathlib.Path, rows: int = 40_000, seed: int = 1) -> None:
-    """Writes impressions of items to users, each with the items that the user clicked before."""
+    """Writes impressions with a user, an item, and the items that the user has clicked before."""
     random = np.random.default_rng(seed)
     users, items, topics = 2500, 600, 20
     topic_of = random.integers(0, topics, items)
@@ -151,7 +151,7 @@ def write_histories(path: pathlib.Path, rows: int = 40_000, seed: int = 1) -> No
 
 
 def write_titles(path: pathlib.Path, rows: int = 30_000, seed: int = 1) -> None:
-    """Writes a log of JSON lines whose titles say most: words that please, and words that please in one section."""
+    """Writes a log of JSON lines. Words of the titles decide most clicks, some of them in one section only."""
     random = np.random.default_rng(seed)
     sections = np.array(["news", "sport", "arts", "money"])
     words = np.array([f"w{number}" for number in range(WORDS)])

@@ -198,7 +198,7 @@ def page(report: Mapping[str, Any]) -> str:
 
 
 def load_caption(share: float) -> str | None:
-    """Returns what other programs' share of the machine means for a leaderboard; None for a small one."""
+    """Returns a warning if other programs used much of the machine; None otherwise."""
     return f"Other work took {share:.0%} of the machine's cores: the seconds compare nothing." if share > BUSY else None
 
 
@@ -216,7 +216,7 @@ def command_of(report: Mapping[str, Any]) -> str:
 
 
 def notes(report: Mapping[str, Any]) -> list[str]:
-    """Returns what the figures mean, a line each."""
+    """Returns the notes on the figures, one per line."""
     entries = report["models"]
     first, *others = entries
     equal = [entry["model"] for entry in others if not entry["told_from_best"]]

@@ -55,7 +55,7 @@ class LeaderboardSet(Section):
         rows: The published number of each split's rows.
         test_clicks: The published number of the test rows' clicks.
         md5: The published checksum of each file.
-        configs: The models' configurations: packaged ones, or files beside this one. A model is named by its file.
+        configs: The models' configurations: packaged ones, or files in this one's folder. A model is named by its file.
         set: Keys of all of them, with their values.
         published_source: Where the published figures stand.
         published: The published figures of each model.
@@ -265,7 +265,7 @@ def first_rows(
 
 @dataclasses.dataclass(frozen=True)
 class Contender:
-    """A model of the leaderboard: its name, its configuration's file, and the settings that it gets beside."""
+    """A model of the leaderboard: its name, its configuration's file, and settings that override its keys."""
 
     name: str
     path: pathlib.Path

@@ -1,4 +1,4 @@
-"""Trains one model of the leaderboard with one seed, in its own process, whose seconds and memory are measured.
+"""Trains one model of the leaderboard with one seed. Its process's time and memory are measured.
 
     python -m benchmarks.harness.leaderboard_training JOB.json
 
@@ -30,7 +30,7 @@ class Job:
 
     Attributes:
         path: The configuration's file.
-        settings: Keys that it gets beside, KEY=VALUE.
+        settings: Keys that override the configuration's, KEY=VALUE.
         seed: The training's seed.
         folder: Folder for the transformed logs and predictions, which all training runs share.
         result: The JSON file to write.

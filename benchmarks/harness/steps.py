@@ -85,7 +85,7 @@ def memory(report: Report) -> list[Ratio]:
 
 
 def tables(report: Report) -> list[Ratio]:
-    """Returns the time of a step on a large table over that on a small one."""
+    """Returns the ratio of a step's times on a large and a small table."""
     small, large = (f"{rows:,}" for rows in report["rows"])
     return [
         Ratio(

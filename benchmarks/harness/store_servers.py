@@ -77,7 +77,7 @@ def ask(port: int, method: str, path: str, body: bytes) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """Which requests have a fault.
+    """The requests that have a fault, and the kind of fault.
 
     Attributes:
         fault: slow_down (503), error (500), cut (half the body, then the end of the connection), reset (no answer),
@@ -96,7 +96,7 @@ class Rule:
 
 
 class Proxy:
-    """A proxy between ctrpipe and a server, in a process of its own: see this module's docstring.
+    """A proxy between ctrpipe and a server, in its own process.
 
     Attributes:
         port: The proxy's port on 127.0.0.1.
@@ -106,7 +106,7 @@ class Proxy:
         self.port = port
 
     def follow(self, rule: Rule) -> None:
-        """Has the next requests follow a rule, and forgets those before."""
+        """Applies a rule to all further requests, and clears the record of earlier ones."""
         self._tell("/__rule", json.dumps(dataclasses.asdict(rule)).encode())
 
     def requests(self) -> list[str]:
@@ -115,7 +115,7 @@ class Proxy:
         return urls
 
     def faults(self) -> int:
-        """Returns how many requests had a fault since the last rule."""
+        """Returns the number of requests with a fault since the last rule."""
         return int(self._tell("/__faults"))
 
     def _tell(self, path: str, body: bytes = b"") -> bytes:
@@ -128,7 +128,7 @@ class Proxy:
 
 @contextlib.contextmanager
 def faulty(port: int, rule: Rule) -> Iterator[Proxy]:
-    """Runs a proxy in front of the server at a port."""
+    """Runs a proxy in front of a server until the block ends."""
     own = free_port()
     with running([sys.executable, "-m", "benchmarks.harness.store_servers", str(own), str(port)], own, ROOT):
         proxy = Proxy(own)

@@ -50,14 +50,14 @@ def in_turn(calls: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, d
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, float]:
-    """Returns the seconds that a call takes, and the CPU seconds of all threads of this process."""
+    """Returns the wall time of a call and the CPU time of all threads of this process, in seconds."""
     started, cpu = time.perf_counter(), time.process_time()
     call()
     return time.perf_counter() - started, time.process_time() - cpu
 
 
 def core_seconds() -> float:
-    """Returns the seconds of a core that this process and its ended children have used."""
+    """Returns the CPU time, in seconds, of this process and its ended children."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)
 
@@ -72,5 +72,5 @@ def milliseconds(times: Mapping[str, Sequence[float]]) -> dict[str, float]:
 def ratio(
     first: Mapping[str, Sequence[float]], second: Mapping[str, Sequence[float]], key: str = "cpu_seconds"
 ) -> float:
-    """Returns the median over the repeats of the first's value over the second's in the same repeat."""
+    """Returns the median ratio of the first's value to the second's in the same repeat."""
     return ratios(first[key], second[key])["median"]

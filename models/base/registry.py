@@ -95,7 +95,7 @@ _MODELS = {
     "cascading_nn_gbdt": ("ctrpipe.models.text.cascading", "CascadingNNGBDT", "BERT4CTR, section 4.1.3; Ling 2017"),
 }
 _OWN = re.compile(r"[\w.]+:\w+")
-_BESIDE = ("name", "encoder")  # what a configuration's section of a model holds beside the hyperparameters
+_BESIDE = ("name", "encoder")  # keys of a model's section in a configuration that are not hyperparameters
 # Hyperparameters that may also be None.
 _OPTIONAL = ("top_k", "rank", "qk_rank", "v_rank")
 # Hyperparameters that may also be a list with a value per hidden layer.

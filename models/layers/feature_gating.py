@@ -1,4 +1,4 @@
-"""Embeddings beside their products with a linear gate (FinalNet)."""
+"""Concatenates embeddings with their products with a linear gate (FinalNet)."""
 
 from typing import Any
 

@@ -14,7 +14,7 @@ from ctrpipe.common.lines import say
 from ctrpipe.common.output_folder import check_output
 from ctrpipe.common.processes import python_command, run_in_new_process
 from ctrpipe.common.progress import announce
-from ctrpipe.pipeline.commands.options import MODEL, PATH, PATH_OR_URL
+from ctrpipe.pipeline.commands.options import CONFIG, MODEL, PATH, PATH_OR_URL
 from ctrpipe.serving.server.options import parse_flags, set_environment
 
 SERVE = (*python_command("from ctrpipe.pipeline.cli import main; main(prog_name='ctrpipe')"), "serve")
@@ -37,7 +37,7 @@ def bench() -> None:
 @click.option(
     "--data", type=PATH_OR_URL, default=None, help="Raw log for the requests. Default: rows kept with the model."
 )
-@click.option("--config", type=PATH, default=None, help="YAML file with any of the settings. Options override it.")
+@click.option("--config", type=CONFIG, default=None, help="YAML file with any of the settings. Options override it.")
 @click.option("--quick", is_flag=True, help="Fewer cells and one round, about a minute.")
 @click.option("--kind", "kinds", multiple=True, help="rest_row, rest_columnar, rest_b64, grpc_packed, grpc_examples.")
 @click.option("--rows", multiple=True, type=click.IntRange(1), help="Rows per request; repeatable.")

@@ -9,12 +9,12 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import importing, load_tensorflow
 from ctrpipe.common.lines import say
 from ctrpipe.common.monitors import Monitor
-from ctrpipe.pipeline.commands.options import CONFIG, PATH
+from ctrpipe.pipeline.commands.options import CONFIG, PATH_OR_URL
 
 
 @click.command()
 @click.argument("config", type=CONFIG)
-@click.option("--output", type=PATH, required=True, help="File to write.")
+@click.option("--output", type=PATH_OR_URL, required=True, help="File to write, or its URL.")
 @click.option(
     "--format",
     "target",
@@ -43,7 +43,7 @@ from ctrpipe.pipeline.commands.options import CONFIG, PATH
 )
 def compile(
     config: pathlib.Path,
-    output: pathlib.Path,
+    output: pathlib.Path | str,
     target: str,
     settings: tuple[str, ...],
     is_sweep: bool,

@@ -7,13 +7,14 @@ import click
 from ctrpipe.common.command_lines import command_name, next_steps
 from ctrpipe.common.extras import COMMANDS, require
 from ctrpipe.common.lines import say
-from ctrpipe.pipeline.commands.options import PATH, pattern_order
+from ctrpipe.common.store_folders import fetch_file
+from ctrpipe.pipeline.commands.options import PATH_OR_URL, pattern_order
 from ctrpipe.pipeline.commands.tune import tune
 
 
 @click.command()
 @click.argument("log", nargs=-1, required=True, callback=pattern_order)
-@click.option("--output", type=PATH, help="File to write. Default: <name of the log>.yaml in the current folder.")
+@click.option("--output", type=PATH_OR_URL, help="File to write, or its URL. Default: <name of the log>.yaml here.")
 @click.option("--label", help="The label column. Default: the most likely one.")
 @click.option("--time", help="Split the log by the time in this column: the last tenth of the time is the test split.")
 @click.option("--user", help="User column. It is a feature; without --time, all rows of a user are in the same split.")
@@ -31,7 +32,7 @@ from ctrpipe.pipeline.commands.tune import tune
 def init(
     context: click.Context,
     log: tuple[str, ...],
-    output: pathlib.Path | None,
+    output: pathlib.Path | str | None,
     label: str | None,
     time: str | None,
     user: str | None,
@@ -73,4 +74,4 @@ def init(
     else:
         say(f"Written: {path}")
         click.echo(next_steps([own, "tune", str(path), "--budget", budget], title="Now:"))
-        context.invoke(tune, config=path, data=(), budget=budget)
+        context.invoke(tune, config=fetch_file(path) if isinstance(path, str) else path, data=(), budget=budget)

@@ -60,7 +60,7 @@ def run(
     Repeat the command to continue an interrupted run. All unchanged steps are taken from the cache.
     """
     # Lazy: numpy, pyarrow and pydantic take 0.4 s to import.
-    from ctrpipe.common.processes import end_preloaded
+    from ctrpipe.common.processes import end_forked_workers
     from ctrpipe.pipeline.config import load_config, with_parent
     from ctrpipe.pipeline.report.summary import print_summary
     from ctrpipe.pipeline.run.next_steps import after_block, after_push
@@ -88,7 +88,7 @@ def run(
     else:
         commands = after_block(_as_given(config, data, output, settings, warm_start), loaded, place, folder)
         print(next_steps(*commands, title="Next, to see what the model learned, and to push it anyway:"))
-    end_preloaded()  # so the CPU time of this command, which a replay measures, includes all its processes
+    end_forked_workers()  # so the CPU time of this command, which a replay measures, includes all its processes
     if not metrics["blessed"] or metrics["drift_breached"]:
         sys.exit(BLOCKED)
 

@@ -9,12 +9,12 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.exit_codes import BLOCKED, FAILED
 from ctrpipe.common.lines import say
 from ctrpipe.common.progress import announce
-from ctrpipe.pipeline.commands.options import PATH
+from ctrpipe.pipeline.commands.options import CONFIG, PATH
 from ctrpipe.pipeline.kubeflow.cron import read_cron
 
 
 @click.command()
-@click.argument("package", type=PATH)
+@click.argument("package", type=CONFIG)
 @click.option("--host", required=True, help="URL of Kubeflow Pipelines, e.g. http://localhost:8888.")
 @click.option("--param", "parameters", multiple=True, metavar="NAME=VALUE", help="Value of a parameter; repeatable.")
 @click.option(

@@ -17,7 +17,6 @@ from ctrpipe.common.progress import announce, throttled_announce
 from ctrpipe.pipeline.components.settings import StageSettings
 from ctrpipe.transforms.log.described_files import read_states
 from ctrpipe.transforms.log.ingest import described_splits, few_of_a_class, ingest
-from ctrpipe.transforms.log.read_ahead import take
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.split import SPLITS
 
@@ -33,7 +32,6 @@ class ExampleGenSettings(StageSettings):
             are stored in a file and not in the settings, because a copied log must hit the cache.
         seed: Seed of `split.by: hash` and `by: group`.
         dead_letter: Folder of the dead-letter files with the malformed rows.
-        ahead: Folder in which a ReadAhead may have left its result.
     """
 
     spec: LogSpec
@@ -42,7 +40,6 @@ class ExampleGenSettings(StageSettings):
     states: pathlib.Path | None
     seed: int
     dead_letter: pathlib.Path
-    ahead: pathlib.Path | None = None
 
 
 @component
@@ -66,11 +63,16 @@ def LogExampleGen(
     for folder in folders.values():
         folder.mkdir(parents=True, exist_ok=True)
     states = read_states(given.states) if given.states else {}
-    read = (given.spec, given.files, given.seed)
-    result = take(given.ahead, *read, states, folders, given.dead_letter) if given.ahead else None
-    if result is None:
-        workers_given = Workers.from_json(workers)
-        result = ingest(*read, folders, given.dead_letter, workers_given, throttled_announce(), states)
+    result = ingest(
+        given.spec,
+        given.files,
+        given.seed,
+        folders,
+        given.dead_letter,
+        Workers.from_json(workers),
+        throttled_announce(),
+        states,
+    )
     for line in (
         *described_splits(given.spec.data.split, result),
         *few_of_a_class(given.spec.label_columns[0], result),

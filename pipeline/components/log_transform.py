@@ -14,7 +14,7 @@ from tfx.types import artifact_utils
 from tfx.types.standard_artifacts import Examples, TransformGraph
 
 from ctrpipe.common.memory import return_freed_memory
-from ctrpipe.common.processes import Workers, end_preloaded
+from ctrpipe.common.processes import Workers, end_forked_workers
 from ctrpipe.common.progress import announce, throttled_announce
 from ctrpipe.pipeline.components.settings import StageSettings
 from ctrpipe.serving.assets import read_log_spec
@@ -97,7 +97,7 @@ def LogTransform(
     transformed_examples.set_string_custom_property(ALL_UNKNOWN, json.dumps(unknown))
     # Frees the memory of the worker processes, and of the process that they are forks of (240 MB), before training. An
     # evaluation by several processes starts new ones, which load TensorFlow in any case.
-    end_preloaded()
+    end_forked_workers()
     transformed_examples.split_names = examples.split_names
 
 

@@ -163,7 +163,7 @@ class CalibrationBounds(Bounds):
 
     @pydantic.model_validator(mode="before")
     @classmethod
-    def _rows_are_clicks(cls, values: Any) -> Any:
+    def _rows_are_clicks(cls, values: object) -> Any:
         if not isinstance(values, dict) or "min_rows" not in values:
             return values
         if values.get("slices"):
@@ -291,7 +291,7 @@ class Gates(Section):
 
     @pydantic.field_validator("numbers", "max_drop", "training_noise", mode="before")
     @classmethod
-    def _without_null(cls, limits: Any) -> Any:
+    def _without_null(cls, limits: object) -> Any:
         """Removes null limits, which mean no limit."""
         if limits is None:
             return {}

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, get_args, get_origin
+from typing import get_args, get_origin
 
 import pydantic
 
@@ -77,7 +77,7 @@ def _below(section: type[pydantic.BaseModel], place: str, options: tuple[str, ..
         yield from (f"{place}.{name}" for name in options)
 
 
-def _sections(annotation: Any) -> Iterator[type[pydantic.BaseModel]]:
+def _sections(annotation: object) -> Iterator[type[pydantic.BaseModel]]:
     """Yields the sections that a key can have as its value, excluding sections inside lists and mappings."""
     if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
         yield annotation

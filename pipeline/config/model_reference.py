@@ -14,7 +14,7 @@ from ctrpipe.models.token_transformer import TokenTransformer
 INTRODUCTION = """\
 ## Hyperparameters of the models
 
-These keys stand beside `name` in `model` and in `evaluation.baseline`, such as `model: {name: deepfm, dropout: 0.1}`.
+These keys belong next to `name` in `model` and in `evaluation.baseline`, such as `model: {name: deepfm, dropout: 0.1}`.
 A model takes the keys of its own table and those of the tables that it names. In the formulas E are the embeddings of
 the fields, and x is E side by side, with the dense features; [Models](models.md) says which equation is where.
 """

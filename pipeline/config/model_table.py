@@ -66,5 +66,5 @@ def _options(options: dict[str, Any]) -> str:
     return ", ".join(f"{key}={_value(value)}" for key, value in options.items())
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     return "null" if value is None else str(list(value)) if isinstance(value, list | tuple) else str(value).lower()

@@ -93,7 +93,7 @@ def _below(section: type[pydantic.BaseModel], place: str) -> Iterator[tuple[type
             yield from _below(inner, f"{key}{suffix}")
 
 
-def _sections(annotation: Any, suffix: str = "") -> Iterator[tuple[type[pydantic.BaseModel], str]]:
+def _sections(annotation: object, suffix: str = "") -> Iterator[tuple[type[pydantic.BaseModel], str]]:
     """Yields each section in a type, and the path from the section's key to the section (`""` or `.NAME`)."""
     if isinstance(annotation, type) and issubclass(annotation, pydantic.BaseModel):
         yield annotation, suffix
@@ -182,7 +182,7 @@ def _default(field: FieldInfo) -> str:
     return _code(_yaml(field.default))
 
 
-def _yaml(value: Any) -> str:
+def _yaml(value: object) -> str:
     return yaml.safe_dump(value, default_flow_style=True, width=1000).removesuffix("...\n").strip()
 
 

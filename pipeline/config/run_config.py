@@ -33,7 +33,7 @@ from ctrpipe.transforms.log.split import Split, SplitFiles
 SEEDS = 2**31  # seeds are below it
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     return "list" if isinstance(value, list) else "range"
 
 

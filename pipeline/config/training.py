@@ -124,7 +124,7 @@ class WarmStart(Section):
 
     @pydantic.model_validator(mode="before")
     @classmethod
-    def _from_parent(cls, value: Any) -> Any:
+    def _from_parent(cls, value: object) -> Any:
         return {"parent": value} if isinstance(value, str) else value
 
     @pydantic.model_validator(mode="after")

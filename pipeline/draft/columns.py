@@ -65,6 +65,12 @@ _NO_RATING = re.compile(
     r"quantity|qty|depth)(_|\b|$)",
     re.IGNORECASE,
 )
+# How a table names what became of a row; a person's status is a property.
+_RESULT_NAME = re.compile(
+    r"(?!.*(marital|civil|family|relationship|employment|working|housing|smoking|member|account|social|health))"
+    r"(.*[_\s.])?(status|outcome|result|response|class)",
+    re.IGNORECASE,
+)
 _BEFORE = re.compile(r"(last|prev|previous|prior|first)([_\s-]|(?=[A-Z]))")  # what happened before the row
 _PROPERTY_NAME = re.compile(r"(is|has|with|in|on)_", re.IGNORECASE)
 
@@ -149,7 +155,9 @@ def guess_label(sample: LogSample, column: str | None = None) -> LabelGuess | No
     rules = {name: (rule, comment + _asked(name, likely, sample)) for name, (rule, comment) in rules.items()} | events
     words = [name for wanted in _LABELS for name in sample.columns if of_truth(name) == wanted]
     if not likely:
-        guesses = ((name, _word_rule(name, sample.columns[name])) for name in words if name not in rules)
+        results = [name for name in sample.columns if _RESULT_NAME.fullmatch(of_truth(name)) and name not in words]
+        in_words = [name for name in [*words, *results] if name not in rules and name not in sample.lists]
+        guesses = ((name, _word_rule(name, sample.columns[name])) for name in in_words)
         first = next(((name, rule) for name, rule in guesses if rule), None)
         if first:
             return LabelGuess(first[0], *first[1])
@@ -165,6 +173,12 @@ def guess_label(sample: LogSample, column: str | None = None) -> LabelGuess | No
         return found_rate or next(filter(None, gaps), None)
     others = tuple(name for name in named if name != likely[0])
     return LabelGuess(likely[0], *rules[likely[0]], others)
+
+
+def columns_of_two_words(sample: LogSample) -> list[str]:
+    """Returns the columns whose values are two words, the most likely label first."""
+    single = {name: values for name, values in sample.columns.items() if name not in sample.lists}
+    return _of_two_values({name: rule for name, values in single.items() if (rule := _word_rule(name, values))}, sample)
 
 
 def _is_no_rating(name: str) -> bool:
@@ -251,7 +265,9 @@ def _label_rule(name: str, values: Sequence[str]) -> tuple[str | dict[str, Any],
         if "0" in words and (_POSITIVE.fullmatch(name) or COUNTED.fullmatch(name)):  # counted clicks are no rating
             count = sum(total for value, total in distinct.items() if float(value) >= 1)
             seen = f"a count up to {highest}: 1 and more in {count / rows:.1%} of the first {rows:,} rows"
-            return {"column": name, "threshold": 1}, seen
+            twos = sum(total for value, total in distinct.items() if float(value) == 2) / rows
+            asked = f"; {twos:.1%} have 2: is it a count, or does it mean something else, such as unknown?"
+            return {"column": name, "threshold": 1}, seen + (asked if highest == 2 else "")
         threshold = -(-highest * 4 // 5)
         count = sum(total for value, total in distinct.items() if float(value) >= threshold)
         seen = f"a rating up to {highest}: {threshold} and more in {count / rows:.1%} of the first {rows:,} rows"

@@ -1,4 +1,4 @@
-"""Labels that are words for what happened with an impression, such as `none`, `click` and `purchase`."""
+"""Finds labels whose values name what followed an impression, such as `none`, `click` and `purchase`."""
 
 import collections
 import re
@@ -19,7 +19,7 @@ _HAVE_BOTH = 0.9  # of the events with a row of their impression
 
 
 def event_rule(name: str, values: Sequence[str]) -> tuple[dict[str, Any], str] | None:
-    """Returns the rule of a label whose words say what happened, and what was seen; None for other values."""
+    """Returns the rule of a label whose words name events, and a sentence with their share; None for other values."""
     counts = collections.Counter(values)
     if not 2 <= len(counts) <= _MOST_WORDS:
         return None
@@ -33,8 +33,8 @@ def event_rule(name: str, values: Sequence[str]) -> tuple[dict[str, Any], str] |
 
 
 def keys_of_events(sample: LogSample, column: str, positive: Sequence[str]) -> list[str]:
-    """Returns the columns by which an event has an earlier row of its impression; [] if a row is an impression with
-    what came of it.
+    """Returns the columns that link an event to the earlier row of its impression; [] if each row is an impression
+    with its outcome.
 
     Args:
         sample: The first rows of a log.

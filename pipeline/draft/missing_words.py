@@ -21,15 +21,15 @@ _ERROR = re.compile(r"#(DIV/0|REF|VALUE|NUM|NAME|NULL|N/A)[!?]?")  # of a spread
 _MOST_WORDS = 3  # of a column
 _MOST_ROWS = 0.8  # of a column's values, above which they are no numbers
 _FEWEST_ROWS = 20  # with a number or time
-_MOST_SIZES = 32  # different numbers beside words such as S, M and L, above which they are amounts
+_MOST_SIZES = 32  # different numbers in a column with words such as S, M and L; with more, they are amounts
 
 
 def missing_words(sample: LogSample, but: Sequence[str] = ()) -> dict[str, list[str]]:
-    """Returns the words of each column without which its values would be amounts or times.
+    """Returns the words for a missing value in each column whose other values are amounts or times.
 
-    A word that may be a value of another column is none of them, as `data.missing_values` is of every column. Several
-    words beside a few different numbers, such as sizes S, M and L beside 36 to 44, are values, which a missing value
-    would not keep apart.
+    `data.missing_values` applies to every column, so a word that may be a value of another column is left out. Several
+    words among a few different numbers, such as the sizes S, M and L among 36 to 44, are values: as missing values they
+    would all be equal.
 
     Args:
         sample: The first rows of a log.
@@ -49,16 +49,16 @@ def missing_words(sample: LogSample, but: Sequence[str] = ()) -> dict[str, list[
 
 
 def as_missing(sample: LogSample, words: Mapping[str, Sequence[str]]) -> LogSample:
-    """Returns a sample without the given words of each column."""
+    """Returns a sample in which the given words of each column are missing values."""
     columns = {name: ["" if one in words[name] else one for one in sample.columns[name]] for name in words}
     return dataclasses.replace(sample, columns={**sample.columns, **columns})
 
 
 def with_missing_values(sample: LogSample, words: Mapping[str, Sequence[str]], targets: Sequence[str]) -> LogSample:
-    """Returns a sample whose `data.missing_values` has the words of all columns besides the usual ones, and whose
-    columns other than the targets and the lists lack all of them.
+    """Adds the words of all columns to `data.missing_values`, and removes the words from the sample's columns.
 
-    A usual word that only columns of texts have, such as NA for North America, stays a value, as without the key.
+    Targets and lists keep their values. A usual word that only columns of texts have, such as NA for North America,
+    stays a value, as without the key.
     """
     if not words:
         return sample
@@ -74,7 +74,7 @@ def with_missing_values(sample: LogSample, words: Mapping[str, Sequence[str]], t
 
 
 def told(guess: Guess, words: Sequence[str]) -> Guess:
-    """Returns the guess of a column with the question whether its words mean a missing value."""
+    """Adds a question to a column's guess: do its words mean a missing value?"""
     if not guess.settings:
         return guess
     shown = " and ".join(repr(word) for word in words)
@@ -95,7 +95,7 @@ def _words(values: Sequence[str]) -> list[str]:
 
 
 def _are_sizes(words: Sequence[str], others: Sequence[str]) -> bool:
-    """Returns whether several words are values beside a few different numbers, "" where a row has one of the words."""
+    """Returns whether several words are values among a few different numbers, "" where a row has one of the words."""
     named = [word for word in words if not (_UNKNOWN.fullmatch(word) or _ERROR.fullmatch(word))]
     return len(named) > 1 and len(set(others) - {""}) <= _MOST_SIZES
 

@@ -25,10 +25,10 @@ _WIDER = 10  # times the span of the rows' own times
 
 
 def other_times(columns: Mapping[str, Sequence[str]], guesses: Mapping[str, Guess]) -> dict[str, Guess]:
-    """Returns a guess that leaves the column out, for each column of times that spans years and is not the rows' own.
+    """Returns a guess that leaves the column out, for each column with times of other events.
 
-    These are birthdays, and times that span a year or more: with a name such as `signup`, or beside a column of times
-    that spans a tenth of that.
+    These are birthdays, and times that span more than a year if the column has a name such as `signup`, or if the log
+    has another column of times that spans less than a tenth as long.
 
     Args:
         columns: The values by column.
@@ -52,10 +52,11 @@ def other_times(columns: Mapping[str, Sequence[str]], guesses: Mapping[str, Gues
 def times_after(
     columns: Mapping[str, Sequence[str]], guesses: Mapping[str, Guess], clicks: Sequence[float]
 ) -> dict[str, Guess]:
-    """Returns a guess for each column of times that are not before those of another column.
+    """Returns a guess for each column whose times are never earlier than another column's.
 
-    The column is left out if its name is of a click or of what follows it, or if the time that passes between both
-    gives the label away. Otherwise it may be planned, such as a departure, and the user is asked.
+    The column is left out if it is named after a click or a later event, or if the time between the two columns gives
+    the label away. Otherwise the time may be planned, such as a departure, and the user is asked, except about
+    times after those of another event, such as a signup.
 
     Args:
         columns: The values by column.
@@ -76,8 +77,8 @@ def times_after(
         if text or is_outcome(TIME_END.sub("", name)):
             why = f"the time between both: {text}" if text else "of what follows the click, by its name"
             changed[name] = Guess({}, f"{told}; {why}: left out, as no request has it", True)
-        elif name not in changed:
-            comment = f"{guesses[name].comment}; {told}: are they known when the row is shown?"
+        elif name not in changed and not OTHER_TIME.search(own):
+            comment = f"{guesses[name].comment.removesuffix('?')}; {told}: are they known when the row is shown?"
             changed[name] = dataclasses.replace(guesses[name], comment=comment, unsure=True)
     return changed
 

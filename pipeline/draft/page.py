@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import yaml
 
+from ctrpipe.common import stores
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.libraries import openmp_missing
 from ctrpipe.common.near import did_you_mean
@@ -18,7 +19,14 @@ from ctrpipe.common.printable import excerpt
 from ctrpipe.common.stores import is_url, local_path
 from ctrpipe.pipeline.config.load import check_config, read_yaml
 from ctrpipe.pipeline.config.packaged_configs import configs_folder
-from ctrpipe.pipeline.draft.columns import CLICK_TASK, LabelGuess, guess_column, guess_label, guess_number
+from ctrpipe.pipeline.draft.columns import (
+    CLICK_TASK,
+    LabelGuess,
+    columns_of_two_words,
+    guess_column,
+    guess_label,
+    guess_number,
+)
 from ctrpipe.pipeline.draft.division import Division, divided
 from ctrpipe.pipeline.draft.event_words import event_rule, keys_of_events
 from ctrpipe.pipeline.draft.made_columns import MadeColumn
@@ -261,14 +269,25 @@ def _label(path: str, sample: LogSample, label: str | None) -> LabelGuess:
         values = excerpt(", ".join(sorted(set(sample.columns[label]))[:5]))
         raise InputError(f"{path}: --label {label}: {values} are not values of a label; write data.labels by hand")
     if guess is None:
-        raise InputError(
-            f"{path}: none of {excerpt(', '.join(sample.columns))} looks like a label; name it with --label"
-        )
+        columns = excerpt(", ".join(sample.columns))
+        if candidates := _of_two_words(sample):
+            raise InputError(
+                f"{path}: none of {columns} looks like a label; name it with --label, such as {' or '.join(candidates)}"
+            )
+        raise InputError(f"{path}: none of {columns} looks like a label; name it with --label")
     return guess
 
 
+def _of_two_words(sample: LogSample) -> list[str]:
+    """Returns the columns that may be the label, each with its two values."""
+    return [
+        f"{excerpt(name)} ({' or '.join(map(excerpt, sorted(set(sample.columns[name]))))})"
+        for name in columns_of_two_words(sample)[:_NAMED]
+    ]
+
+
 def _check_events(path: str, sample: LogSample, target: LabelGuess) -> None:
-    """Raises InputError if a row is an event, such as a click beside the row of its impression."""
+    """Raises InputError if a row is an event, such as a click in addition to the row of its impression."""
     if event_rule(target.column, sample.columns[target.column]) is None or not isinstance(target.rule, dict):
         return
     if keys := keys_of_events(sample, target.column, target.rule["positive"]):
@@ -592,26 +611,37 @@ def _one_line(column: str) -> str:
     return column.replace("\n", " ")
 
 
-def _flow(value: Any) -> str:
+def _flow(value: object) -> str:
     """Returns a value as single-line YAML."""
     text: str = yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False, allow_unicode=True)
     return text.removesuffix("\n...\n").strip()
 
 
-def write_draft(text: str, output: pathlib.Path | None) -> pathlib.Path:
+def write_draft(text: str, output: pathlib.Path | str | None) -> pathlib.Path | str:
     """Writes a configuration to a new file, by default `<name>.yaml`, and returns its path.
 
+    Args:
+        text: The configuration.
+        output: The file, or its URL in a store, as text.
+
     Raises:
-        InputError: the file exists or cannot be written.
+        InputError: the file exists or cannot be written, or the store refuses a request or does not answer.
     """
+    if isinstance(output, str):
+        if stores.is_file(output):
+            raise _exists(output)
+        stores.write_bytes(output, text.encode())
+        return output
     path = output or pathlib.Path(f"{read_yaml(text)['name']}.yaml")
     try:
         with open(path, "x") as file:
             file.write(text)
     except FileExistsError as error:
-        raise InputError(
-            f"{path}: the file exists, and may have been edited; name another file with --output"
-        ) from error
+        raise _exists(path) from error
     except OSError as error:
         raise InputError(f"{path}: cannot be written ({error.strerror})") from error
     return path
+
+
+def _exists(path: pathlib.Path | str) -> InputError:
+    return InputError(f"{path}: the file exists, and may have been edited; name another file with --output")

@@ -1,6 +1,7 @@
 """The model, the training and the gates that a draft proposes, by the number of rows, columns and clicks of a log."""
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -83,10 +84,16 @@ def count_rows(files: list[str], sample: LogSample) -> int:
         row_bytes = sum(len(value) + 1 for values in sample.columns.values() for value in values) / max(sample.rows, 1)
         # A store is asked for each size, so a part of many files tells that of all.
         counted = files[:: len(files) // _COUNTED_FILES or 1] if is_url(files[0]) else files
-        text_bytes = sum(in_parallel(text_size, counted)) * len(files) / len(counted)
-        return round(text_bytes / max(row_bytes, 1))
+        rows_of = functools.partial(_rows_of, row_bytes=max(row_bytes, 1))
+        return round(sum(in_parallel(rows_of, counted)) * len(files) / len(counted))
     except OSError as error:
         raise unreadable(files[0], error) from error
+
+
+def _rows_of(path: str, row_bytes: float) -> float:
+    """Returns the number of rows of a file: exactly for a columnar one, which a log of text may have too."""
+    columnar = columnar_of(stored_head(path))
+    return columnar.row_count(path) if columnar else text_size(path) / row_bytes
 
 
 def recipe(size: LogSize) -> list[str]:

@@ -150,7 +150,7 @@ def roles(sample: LogSample, label: str, clicks: Sequence[float]) -> dict[str, R
             by_column[name] = Role(_MARKER)
         elif text := _row_id(name, values):
             by_column[name] = Role(text)
-        elif text := _other_label(name, values, clicks) or _outcome(name, values):
+        elif text := _other_label(name, values, clicks) or _outcome(name, values) or _zero_without(values, clicks):
             by_column[name] = Role(text)
     rest = {name: values for name, values in sample.columns.items() if name not in {label, *sample.lists, *by_column}}
     return by_column | _weights(rest, clicks)
@@ -269,6 +269,16 @@ def _other_label(name: str, values: Sequence[str], clicks: Sequence[float]) -> s
             "is it known when the row is shown?"
         )
     return ""
+
+
+def _zero_without(values: Sequence[str], clicks: Sequence[float]) -> str:
+    """Returns the evidence that a number other than 0 follows the click; "" without evidence."""
+    if not all(map(NUMBER.fullmatch, values)):
+        return ""
+    others = [click for value, click in zip(values, clicks, strict=True) if float(value) != 0]
+    if not _are_clicked(others, sum(clicks) / len(clicks)):
+        return ""
+    return "other than 0 only in rows with a click, as what follows it: left out; is it known before the click?"
 
 
 def _precedes(flags: Sequence[bool], clicks: Sequence[float]) -> bool:

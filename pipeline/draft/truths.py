@@ -1,4 +1,4 @@
-"""Words for yes and no, as labels and flags have them."""
+"""Words for yes and no in labels and flags."""
 
 import itertools
 import re

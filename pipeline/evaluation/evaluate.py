@@ -183,7 +183,7 @@ def _by_value(
     }
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if value is None:
         return MISSING
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else f"{value:g}"

@@ -197,12 +197,12 @@ def explain_line(
     scorer = Scorer(source.version)
     try:
         groups = check_groups(scorer.spec, settings)
-        row = pa.Table.from_batches([read_row(line, scorer.spec)])
+        row = pa.Table.from_batches([read_row(line, scorer.spec, scorer.own)])
         others = None
         if baseline == "average":
             others = _read_sample(source, data, scorer.spec, settings)
         elif baseline != "missing":
-            others = pa.Table.from_batches([read_row(baseline, scorer.spec, "--baseline")])
+            others = pa.Table.from_batches([read_row(baseline, scorer.spec, scorer.own, "--baseline")])
         explained = []
         reason = None if method == SHAPLEY else _no_gradients(source, scorer)
         if reason and method is not None:

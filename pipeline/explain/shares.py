@@ -74,7 +74,7 @@ def compare_attributions(
         attribute = _attribute(source, scorer)
         sides = []
         for name, patterns in zip(SIDES[kind], (data, against), strict=True):
-            rows = _sample(list(patterns), scorer.spec, seed)
+            rows = _sample(list(patterns), scorer, seed)
             announce(f"Explaining {rows.num_rows:,} rows of the {name} log")
             attributions = attribute(rows)
             sides.append((name, rows.num_rows, shares(attributions), share_errors(attributions)))
@@ -117,9 +117,9 @@ def share_errors(attributions: Floats) -> Floats:
     return np.asarray(around.std(axis=0, ddof=1) / math.sqrt(len(sizes)))
 
 
-def _sample(patterns: list[str], spec: LogSpec, seed: int) -> pa.Table:
+def _sample(patterns: list[str], scorer: Scorer, seed: int) -> pa.Table:
     sample = RowSample(SAMPLED_ROWS, np.random.default_rng(seed))
-    for batch in good_rows(find_files(patterns), spec, labels=False):
+    for batch in good_rows(find_files(patterns), scorer.spec, scorer.own, labels=False):
         sample.add(batch)
     rows = sample.table()
     if rows is None or not rows.num_rows:

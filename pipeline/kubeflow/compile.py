@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 from kfp import compiler, components, dsl, kubernetes
 
+from ctrpipe.common import stores
 from ctrpipe.common.code_version import code_version
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_text
@@ -56,7 +57,7 @@ _DEVICE = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]
 STEP = ["python", "-m", "ctrpipe.pipeline.kubeflow.step"]
 
 
-def compile_pipeline(config: RunConfig, output: pathlib.Path, vertex: bool = False) -> list[str]:
+def compile_pipeline(config: RunConfig, output: pathlib.Path | str, vertex: bool = False) -> list[str]:
     """Writes the pipeline: YAML for Kubeflow Pipelines, or a PipelineJob in JSON for Vertex AI.
 
     Returns:
@@ -206,8 +207,19 @@ def with_account(config: RunConfig, text: str) -> str:
     return f"{ACCOUNT}{account}\n{text}" if account else text
 
 
-def write_package(output: pathlib.Path, text: str) -> None:
-    """Writes a compiled file. Raises InputError if it cannot be written."""
+def write_package(output: pathlib.Path | str, text: str) -> None:
+    """Writes a compiled file.
+
+    Args:
+        output: The file, or its URL in a store, as text.
+        text: The compiled pipeline or manifests, as YAML or JSON.
+
+    Raises:
+        InputError: the file cannot be written, or the store refuses a request or does not answer.
+    """
+    if isinstance(output, str):
+        stores.write_bytes(output, text.encode())
+        return
     try:
         write_text(output, text)
     except OSError as error:

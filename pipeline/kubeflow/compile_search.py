@@ -48,7 +48,7 @@ def compile_sweep(
     source: Source,
     settings: tuple[str, ...],
     grid: tuple[str, ...],
-    output: pathlib.Path,
+    output: pathlib.Path | str,
     seeds: int | None = None,
     parallel: int = PARALLEL,
 ) -> list[str]:
@@ -58,7 +58,7 @@ def compile_sweep(
         source: A run's configuration, or a sweep file.
         settings: Overrides for every point, such as `training.epochs=2`.
         grid: Values of a key, such as `model.top_k=2,5,10`, for a run's configuration.
-        output: The file.
+        output: The file, or its URL in a store, as text.
         seeds: The number of training runs per point. None: the number in the sweep file, or 3.
         parallel: The number of training runs at the same time.
 
@@ -93,7 +93,7 @@ def compile_study(
     source: Source,
     settings: tuple[str, ...],
     trials: int,
-    output: pathlib.Path,
+    output: pathlib.Path | str,
     objective: Objective | None = None,
     seeds: int = SEEDS,
     parallel: int = PARALLEL,
@@ -104,7 +104,7 @@ def compile_study(
         source: A run's configuration.
         settings: Overrides for every trial.
         trials: The number of trials.
-        output: The file.
+        output: The file, or its URL in a store, as text.
         objective, seeds: As in `ctrpipe.pipeline.tune.plan.make_plan`.
         parallel: The number of trials of a round. With 1, the trials are those of `ctrpipe tune`.
 
@@ -194,7 +194,7 @@ class _Steps:
         return set_container(self._config, made.set_display_name(name).set_caching_options(False), name, True)
 
     def write(
-        self, name: str, description: str, steps: Callable[[dict[str, Any]], None], output: pathlib.Path
+        self, name: str, description: str, steps: Callable[[dict[str, Any]], None], output: pathlib.Path | str
     ) -> list[str]:
         """Writes the pipeline, and returns the names of its steps."""
         config = self._config

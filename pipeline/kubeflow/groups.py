@@ -1,4 +1,4 @@
-"""The steps of a compiled run, one beside the other or in groups, which Kubeflow's pages show as nested pipelines."""
+"""The steps of a compiled run, side by side or in groups. Kubeflow's pages show a group as a nested pipeline."""
 
 import dataclasses
 import inspect

@@ -88,7 +88,7 @@ def sent_bytes(arguments: str) -> int:
     return len(json.dumps(arguments))
 
 
-def text_with_braces(values: Any, key: str = "") -> tuple[str, str] | None:
+def text_with_braces(values: object, key: str = "") -> tuple[str, str] | None:
     """Returns the key and the first text, names included, in which Argo would replace something; None if there is
     none.
     """

@@ -47,13 +47,13 @@ wait $! || exit {FAILED}
 """
 
 
-def compile_train_job(config: RunConfig, hosts: int, output: pathlib.Path) -> list[str]:
+def compile_train_job(config: RunConfig, hosts: int, output: pathlib.Path | str) -> list[str]:
     """Writes the manifests of a run on several hosts.
 
     Args:
         config: The run's configuration.
         hosts: Their number.
-        output: The file.
+        output: The file, or its URL in a store, as text.
 
     Returns:
         The kinds of the manifests.

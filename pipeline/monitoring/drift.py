@@ -16,6 +16,7 @@ from ctrpipe.pipeline.monitoring.faster_tfdv import validate_statistics
 from ctrpipe.pipeline.monitoring.statistics import RANKED_VALUES, Sampled, generate_statistics, length_column
 from ctrpipe.transforms.log.files import FileState, find_files
 from ctrpipe.transforms.log.payload import payload_files, payload_rows
+from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.schema import raw_schema
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.unsplit_log import write_whole_log
@@ -424,8 +425,12 @@ def compare_logs(
         The contents of drift.json: breached, and one comparison.
 
     Raises:
-        InputError: a log cannot be read.
+        InputError: a log cannot be read, or a column's types in the two cannot be compared.
     """
+    reader, files = LogReader(spec, labels=kind == "drift"), [*find_files(data), *find_files(against)]
+    for path in files:
+        reader.check_columns(path)
+    reader.check_types(files)
     log, other = (read_log(spec, patterns, kind == "drift", max_rows, seed, workers) for patterns in (data, against))
     return _together([compare(kind, log, other, spec, limits)])
 

@@ -9,7 +9,7 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.common.extras import missing
 from ctrpipe.common.progress import log_announced
 from ctrpipe.common.stores import is_url
-from ctrpipe.serving.scoring.folder import DEAD_LETTER, stored_scoring
+from ctrpipe.serving.scoring.folder import DEAD_LETTER, stored_scoring, unread_rows_removed
 from ctrpipe.serving.scoring.score import Compare, ScoreResult, score
 
 
@@ -36,7 +36,7 @@ def score_log(
         InputError: as in `ctrpipe.serving.scoring.score.score`; or no line could be scored.
     """
     place = contextlib.nullcontext(pathlib.Path(output)) if not is_url(output) else stored_scoring(str(output))
-    with log_announced("ctrpipe.serving.scoring.score"), place as folder:
+    with log_announced("ctrpipe.serving.scoring.score"), place as folder, unread_rows_removed(folder):
         sample_rows, compare = _drift()
         result = score(model, list(inputs), folder, beam_args, workers, sample_rows, compare, kept)
     result = dataclasses.replace(result, output=output)

@@ -70,7 +70,7 @@ def _for_quality(metrics: Mapping[str, Any], history: Mapping[str, Any], config:
         texts.append(STILL_IMPROVING)
     elif behind and config.model.name != baseline["name"]:
         texts.append(f"{REGULARISE}: the model is larger than these rows can teach")
-    elif history["stopped"].startswith(ALL_DONE):
+    elif history["stopped"].startswith(ALL_DONE) and best == count - 1:
         texts.append(STILL_IMPROVING)
     elif history["stopped"] == COSINE_ENDED:
         texts.append("raise training.epochs: the learning rate falls to 0 within them")

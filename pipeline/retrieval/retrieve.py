@@ -24,9 +24,9 @@ from ctrpipe.serving.export.export import ITEM_VECTORS, USER_VECTORS, VECTORS
 from ctrpipe.serving.export.retrieval import APPROXIMATE, ITEMS, RETRIEVE, SCORES, Cells, Names, Vectors, add_index
 from ctrpipe.serving.layout import ASSETS, Asset, asset_path, newest_version
 from ctrpipe.serving.loader import Servable
+from ctrpipe.serving.logged_values import own_values
 from ctrpipe.serving.rows import TRANSFORM, raw_batches
 from ctrpipe.serving.server.check import check_servable
-from ctrpipe.serving.truths import Truths
 from ctrpipe.transforms.log.batches import LogBatch
 from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.payload import read_payload
@@ -313,7 +313,7 @@ def answer(version: pathlib.Path, queries: Sequence[str], output: pathlib.Path, 
             way = "--index approximate and --output"
             raise InputError(f"{version}: the version has no approximate index; make one with {way}")
         raise InputError(f"{version}: the version has no index; make one with --items and --output")
-    reader, truths = LogReader(_only(spec, _of_user(spec)), labels=False), Truths(version, spec)
+    reader = LogReader(_only(spec, _of_user(spec)), labels=False, own=own_values(version, spec))
     good, malformed, seconds = 0, 0, 0.0
     try:
         with atomic_path(output) as unfinished, pa.parquet.ParquetWriter(unfinished, ANSWERS) as writer:
@@ -321,7 +321,7 @@ def answer(version: pathlib.Path, queries: Sequence[str], output: pathlib.Path, 
                 for batch in reader.read(path):
                     good, malformed = good + batch.rows.num_rows, malformed + len(batch.rejects)
                     began = time.perf_counter()
-                    answers = _answers(servable, batch, truths.of_rows(batch.rows), SIGNATURES[index])
+                    answers = _answers(servable, batch, SIGNATURES[index])
                     seconds += time.perf_counter() - began
                     writer.write_table(answers)
     except OSError as error:
@@ -331,8 +331,8 @@ def answer(version: pathlib.Path, queries: Sequence[str], output: pathlib.Path, 
     return Answered(good, malformed, seconds)
 
 
-def _answers(servable: Servable, batch: LogBatch, rows: pa.RecordBatch, signature: str) -> pa.Table:
-    outputs = [servable.run(signature, inputs) for inputs in raw_batches(servable, rows, QUERY_ROWS, signature)]
+def _answers(servable: Servable, batch: LogBatch, signature: str) -> pa.Table:
+    outputs = [servable.run(signature, inputs) for inputs in raw_batches(servable, batch.rows, QUERY_ROWS, signature)]
     columns = {
         "file": [batch.path] * len(batch.lines),
         "line": batch.lines,
@@ -380,7 +380,8 @@ def _only(spec: LogSpec, columns: Sequence[str]) -> LogSpec:
 def _item_rows(source: TrainedModel, items: Sequence[str], spec: LogSpec) -> Iterator[pa.RecordBatch]:
     """Yields the item's columns of a log's good rows, or of the run's training rows."""
     if items:
-        yield from good_rows(find_files(list(items)), _only(spec, spec.item_columns), labels=False)
+        own = own_values(source.version, spec)
+        yield from good_rows(find_files(list(items)), _only(spec, spec.item_columns), own, labels=False)
     elif source.run is None:
         columns = ", ".join(spec.item_columns)
         raise InputError(f"{source.version}: a version has no rows; give --items, a log with {columns}")

@@ -13,6 +13,8 @@ def check_before_run(config: RunConfig, patterns: Sequence[str]) -> Findings:
 
     Without the extra `pipeline`, no model is built, and a note says so.
     """
+    if _calls_foreign_models(config):
+        load_tensorflow()  # before their modules do, which would print its log lines and take the user's keras.json
     findings = check_log(config, patterns)
     if findings.errors:
         return findings
@@ -29,3 +31,8 @@ def check_before_run(config: RunConfig, patterns: Sequence[str]) -> Findings:
     are_trained_on = findings.splits and not findings.rejected and config.data.negative_sampling == 1
     findings.errors += impossible_models(config, findings.splits if are_trained_on else None)
     return findings
+
+
+def _calls_foreign_models(config: RunConfig) -> bool:
+    """Returns whether `check_log` imports a module for a model that is not ctrpipe's."""
+    return any(":" in model.name for model in (config.model, config.evaluation.baseline) if model)

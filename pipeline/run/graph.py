@@ -107,7 +107,6 @@ def _data_nodes(config: RunConfig, inputs: RunInputs) -> _DataNodes:
         states=_states_of(inputs, inputs.data_fingerprint),
         seed=config.data.split.seed,
         dead_letter=inputs.place / "dead_letter",
-        ahead=inputs.place / METADATA.parent,
     )
     examples = LogExampleGen(settings=read.to_text(), workers=workers, code_version=_code_of(LogExampleGen))
     statistics = LogStatisticsGen(

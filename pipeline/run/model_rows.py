@@ -10,7 +10,9 @@ from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.extras import require
 from ctrpipe.common.output_folder import METADATA
 from ctrpipe.pipeline.run.trained_model import TrainedModel
+from ctrpipe.serving.logged_values import own_values
 from ctrpipe.transforms.log.files import find_files
+from ctrpipe.transforms.log.own_values import OwnValues
 from ctrpipe.transforms.log.payload import payload_files, read_payload
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.spec import LogSpec
@@ -29,16 +31,16 @@ def read_rows(source: TrainedModel, data: Sequence[str], spec: LogSpec) -> Itera
             log nor a run.
     """
     if data:
-        yield from good_rows(find_files(list(data)), spec)
+        yield from good_rows(find_files(list(data)), spec, own_values(source.version, spec))
         return
     if source.run is None:
         raise InputError(f"{source.version}: a version has no rows; give --data, a log with labels that it reads")
     yield from read_payload(split_files(source.run, "test"))
 
 
-def good_rows(paths: Sequence[str], spec: LogSpec, labels: bool = True) -> Iterator[pa.RecordBatch]:
+def good_rows(paths: Sequence[str], spec: LogSpec, own: OwnValues, labels: bool = True) -> Iterator[pa.RecordBatch]:
     """Yields the good rows of files. Raises InputError at the end if too many rows are malformed."""
-    reader = LogReader(spec, labels=labels)
+    reader = LogReader(spec, labels=labels, own=own)
     good = rejected = 0
     first = ""
     for path in paths:
@@ -78,12 +80,13 @@ def split_files(run: pathlib.Path, split: str) -> list[pathlib.Path]:
     return files
 
 
-def read_row(text: str, spec: LogSpec, option: str = "--row") -> pa.RecordBatch:
+def read_row(text: str, spec: LogSpec, own: OwnValues, option: str = "--row") -> pa.RecordBatch:
     """Returns one row of a file, without labels.
 
     Args:
         text: FILE:LINE, with lines counted from 1. For Parquet, the row number.
         spec: The description of the model's log.
+        own: Its values.
         option: The option that names the row, for error messages.
 
     Raises:
@@ -94,7 +97,7 @@ def read_row(text: str, spec: LogSpec, option: str = "--row") -> pa.RecordBatch:
         raise InputError(f"{option} {text}: expected FILE:LINE, as in test.tsv:12, lines counted from 1")
     line = int(number)
     [path, *_] = find_files([file])
-    for batch in LogReader(spec, labels=False).read(path):
+    for batch in LogReader(spec, labels=False, own=own).read(path):
         for reject in batch.rejects:
             if reject.line == line:
                 raise InputError(f"{path}: {spec.line_or_row} {line} is malformed: {reject.reason}")

@@ -1,15 +1,15 @@
 """`ctrpipe run`: runs the pipeline on this machine.
 
-Modules that import TensorFlow or TFX are imported inside functions. The import takes 6 s, and a child process reads the
-log meanwhile. After the import, this process is forked for the workers. It must not be forked after TensorFlow has
-listed its devices.
+Modules that import TensorFlow or TFX are imported inside functions: the import takes 6 s, and a mistake in the log's
+path or in a key is reported before. After the import, this process is forked for the workers. It must not be forked
+after TensorFlow has listed its devices.
 """
 
 import contextlib
 import pathlib
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from ctrpipe.common.address_space import RUN_GIB, require_address_space
@@ -18,15 +18,15 @@ from ctrpipe.common.errors import InputError, NotFiniteError, one_line
 from ctrpipe.common.extras import require
 from ctrpipe.common.libraries import import_tensorflow, importing_tfx, load_tensorflow
 from ctrpipe.common.memory import share_heaps
-from ctrpipe.common.output_folder import METADATA, check_output, one_run_at_a_time
+from ctrpipe.common.output_folder import check_output, one_run_at_a_time
 from ctrpipe.common.phases import begin_phases, seconds_by_phase, start_phase
-from ctrpipe.common.processes import cores, preload, preload_in_forks
+from ctrpipe.common.processes import cores, fork_workers
 from ctrpipe.common.progress import announce
-from ctrpipe.common.stores import in_parallel
+from ctrpipe.common.stores import has_client, in_parallel
 from ctrpipe.models.base.registry import check_hyperparameters, derives_from, is_boosted, known_options, model_class
 from ctrpipe.pipeline.config import Model, RunConfig, UnknownKeyError, nearest_key
 from ctrpipe.pipeline.run.finished import check_hooks
-from ctrpipe.pipeline.run.inputs import RunInputs, absolute, find_monitored, run_inputs
+from ctrpipe.pipeline.run.inputs import RunInputs, find_monitored, run_inputs
 from ctrpipe.pipeline.run.next_steps import write_request
 from ctrpipe.pipeline.run.results import finish
 from ctrpipe.pipeline.run.transformed_log import TransformedLog
@@ -37,12 +37,9 @@ from ctrpipe.transforms.log.files import RANGE_BYTES, find_files, size_of
 from ctrpipe.transforms.log.footers import footers
 from ctrpipe.transforms.log.held_objects import held_objects
 from ctrpipe.transforms.log.outliers import place_of_number
-from ctrpipe.transforms.log.read_ahead import ReadAhead
 
 WORKER_MODULES = "ctrpipe.pipeline.run.worker_modules"
-# A log of at most this size is not read ahead and needs no workers. On two cores, the pipeline up to Transform of
-# 200,000 rows (49 MB) takes 8.7 and 9.6 s with a reader and 8.7 and 9.2 s without, saving 0.3 to 1.4 s of CPU time.
-AHEAD_BYTES = 2 * RANGE_BYTES
+SMALL_LOG_BYTES = 2 * RANGE_BYTES  # at most: needs no workers
 
 
 def run(config: RunConfig, files: list[str], output: pathlib.Path) -> dict[str, Any]:
@@ -64,32 +61,27 @@ def run(config: RunConfig, files: list[str], output: pathlib.Path) -> dict[str, 
 def _run(given: RunConfig, config: RunConfig, paths: list[str], output: pathlib.Path) -> dict[str, Any]:
     for line in given.items_found(paths).told:
         announce(line)
-    with working_ahead(config, paths, output) as libraries_loaded:
-        start_phase("loading TensorFlow")
-        import_tensorflow()
-        start_phase("checks")
-        _check_model(config)
-        check_hooks(config.hooks)
-        check_output(output)
-        announce(f"Run {config.name}: {len(paths)} file(s), output in {output}")
-        monitored = find_monitored(config.monitoring)
-        with one_run_at_a_time(output):
-            return _run_pipeline(config, paths, monitored, output.resolve(), libraries_loaded)
+    forks = prepare_process(config, paths)
+    start_phase("loading TensorFlow")
+    import_tensorflow()
+    start_phase("checks")
+    _check_model(config)
+    check_hooks(config.hooks)
+    check_output(output)
+    announce(f"Run {config.name}: {len(paths):,} file{'s' if len(paths) > 1 else ''}, output in {output}")
+    monitored = find_monitored(config.monitoring)
+    with one_run_at_a_time(output):
+        return _run_pipeline(config, paths, monitored, output.resolve(), forks)
 
 
-@contextlib.contextmanager
-def working_ahead(config: RunConfig, files: list[str], output: pathlib.Path) -> Iterator[Callable[[], None]]:
-    """Reads the log in the background while the block loads libraries, and forks workers that have them loaded.
+def prepare_process(config: RunConfig, files: list[str]) -> int:
+    """Prepares this process for a run, before it imports TensorFlow.
 
-    Does neither for a log of at most AHEAD_BYTES, on one core or with Beam. The log is read ahead only in the first run
-    of a folder: in a later run, the cache may hold the result. If this process cannot be forked, as in a notebook,
-    the workers load the libraries themselves, in parallel with the block.
+    Limits the heaps of the threads that it starts.
 
-    Also limits the heaps of this process's threads, which start in the block.
-
-    Yields:
-        A function to call after importing TensorFlow and TFX, and before TensorFlow lists its devices. It waits for the
-        log. The workers are forks of this process at that moment.
+    Returns:
+        The number of workers to fork from this process after the imports. 0 for a log of at most SMALL_LOG_BYTES, on
+        one core, with Beam, and where TensorFlow is loaded, as in a notebook: each pool then starts its own processes.
 
     Raises:
         InputError: the system allows this process too little address space.
@@ -97,28 +89,19 @@ def working_ahead(config: RunConfig, files: list[str], output: pathlib.Path) -> 
     require_address_space("a run", RUN_GIB)
     share_heaps(cores())
     workers = config.workers_for()
-    processes = min(workers.most or cores(), cores())
-    size = sum(in_parallel(size_of, files))
-    if workers.beam_args or processes == 1 or size <= AHEAD_BYTES:
-        yield lambda: None
-        return
-    can_fork = "tensorflow" not in sys.modules and threading.active_count() == 1
-    if not can_fork:
-        preload(WORKER_MODULES)
-    with contextlib.ExitStack() as stack:
-        ahead: ReadAhead | None = None
-        if not (output / METADATA).exists():
-            seed, near = config.data.split.seed, (output / METADATA).parent.resolve()
-            with contextlib.suppress(OSError):  # check_output reports the error
-                ahead = stack.enter_context(ReadAhead(config.log_spec, absolute(files), seed, near, processes))
+    processes = workers.most or cores()
+    if workers.beam_args or min(processes, cores()) == 1 or sum(in_parallel(size_of, files)) <= SMALL_LOG_BYTES:
+        return 0
+    return 0 if "tensorflow" in sys.modules else processes
 
-        def libraries_loaded() -> None:
-            if ahead:
-                ahead.wait()
-            if can_fork:
-                preload_in_forks(WORKER_MODULES, workers.most or cores())
 
-        yield libraries_loaded
+def _fork_if_possible(processes: int) -> None:
+    """Forks the workers, after the imports and before TensorFlow lists its devices.
+
+    A process with threads, or with a client of a store, is not forked. Each pool then starts its own processes.
+    """
+    if processes and threading.active_count() == 1 and not has_client():
+        fork_workers(WORKER_MODULES, processes)
 
 
 def _run_pipeline(
@@ -126,7 +109,7 @@ def _run_pipeline(
     files: list[str],
     monitored: dict[str, Any],
     output: pathlib.Path,
-    libraries_loaded: Callable[[], None],
+    forks: int,
 ) -> dict[str, Any]:
     announce("Loading TFX")
     start_phase("loading TFX")
@@ -137,7 +120,7 @@ def _run_pipeline(
 
     start_phase("reading the log")
     data = describe_files(files)
-    libraries_loaded()
+    _fork_if_possible(forks)
     start_phase("loading TensorFlow")
     load_tensorflow()
     in_order = dated_names(files) if config.data.split.by == "order" else ()
@@ -205,14 +188,15 @@ def transform(config: RunConfig, files: list[str], output: pathlib.Path) -> Tran
             "training.warm_start: models to compare begin with random weights; add --set training.warm_start=null"
         )
     config, paths = config.placed(files)
-    with held_objects(paths), working_ahead(config, paths, output) as libraries_loaded:
+    with held_objects(paths):
+        forks = prepare_process(config, paths)
         import_tensorflow()
         announce("Loading TFX")
         with importing_tfx():
             # Lazy, see the module's docstring.
             from ctrpipe.pipeline.run.local_runner import run_data_pipeline
         data = describe_files(paths)
-        libraries_loaded()
+        _fork_if_possible(forks)
         load_tensorflow()
         return run_data_pipeline(config, run_inputs(config, paths, data, output.resolve()))
 

@@ -1,10 +1,10 @@
-"""Imports the libraries of worker processes: in each fork, or once in the process that all of them are forked from."""
+"""Imports the libraries of worker processes, in each fork."""
 
 import os
 
 from ctrpipe.common.processes import end_with_parent
 
-end_with_parent()  # also during an import; each worker calls it
+end_with_parent()  # also during an import
 # One worker per core. The GPU is for training.
 os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 os.environ |= dict.fromkeys(("TF_NUM_INTEROP_THREADS", "TF_NUM_INTRAOP_THREADS"), "1")

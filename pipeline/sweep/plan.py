@@ -246,7 +246,7 @@ def _name(group: Group, values: dict[str, Any]) -> str:
     return " ".join([*([group.name] if group.name != "grid" or not parts else []), *parts])
 
 
-def value_text(value: Any) -> str:
+def value_text(value: object) -> str:
     """Formats a setting's value for the names of points and trials: `128-64` for a list."""
     if isinstance(value, list):
         return "-".join(map(str, value))

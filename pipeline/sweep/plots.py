@@ -134,7 +134,7 @@ def _bars(
         axis.errorbar(places, means, yerr=errors, capsize=3, **options)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return "-".join(map(str, value)) if isinstance(value, list) else str(value)
 
 

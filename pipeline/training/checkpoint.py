@@ -31,7 +31,8 @@ def write_state(folder: pathlib.Path, learner: Learner) -> None:
 def read_state(work: pathlib.Path, refit: bool) -> TrainingState | None:
     """Returns the state with the best weights of a finished training run, or with the last weights after a refit.
 
-    Returns None in a worker that writes no checkpoints.
+    Returns None without such a state. For the chief alone, and for its parent process after the training: another
+    worker could find the files half written.
     """
     folder = work / (REFIT if refit else CHECKPOINT)
     path = folder / (STATE if refit else BEST_STATE)

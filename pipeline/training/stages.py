@@ -82,7 +82,8 @@ def train_here(job: TrainingJob, work: pathlib.Path, report: Report | None) -> T
             progress.evaluations[progress.best] |= with_trees
 
     written = None if training.refit or boosts else checkpoint.best
-    state = read_state(work, training.refit)
+    # The other workers may see the chief's folder, while it writes the state.
+    state = read_state(work, training.refit) if learner.is_chief else None
     return TrainResult(job, learner, progress, training.precision == "float32", written, state)
 
 

@@ -223,7 +223,7 @@ class Session:
         announce(f"Trial {self.study.number(trial)}, {numbers}: {text}", steps=(done, most) if most else None)
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else value_text(value)
 
 

@@ -48,7 +48,7 @@ class Space:
         """Returns the values by key that Optuna's parameters represent."""
         return {key: self._value(key, parameter) for key, parameter in parameters.items()}
 
-    def _value(self, key: str, parameter: Any) -> Any:
+    def _value(self, key: str, parameter: object) -> Any:
         values = self.values[key]
         if isinstance(values, SearchRange):
             return 0.0 if parameter == self._instead_of_zero(key) else parameter
@@ -152,7 +152,7 @@ def _distribution(key: str, values: Values, base: RunConfig, path: pathlib.Path)
     return FloatDistribution(low, high, log=values.log is not None)
 
 
-def _label(value: Any) -> Any:
+def _label(value: object) -> Any:
     """Returns a value as a choice for Optuna, which stores only plain types."""
     return value if isinstance(value, bool | int | float | str) else value_text(value)
 

@@ -134,6 +134,6 @@ def best_first(report: dict[str, Any]) -> list[dict[str, Any]]:
     return sorted(complete, key=lambda trial: trial["value"], reverse=report["objective"] != "validation_log_loss")
 
 
-def setting_text(value: Any) -> str:
+def setting_text(value: object) -> str:
     """Formats a setting's value for tables."""
     return f"{value:.4g}" if isinstance(value, float) else value_text(value)

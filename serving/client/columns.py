@@ -99,7 +99,7 @@ def _vectors(values: Sequence[Any]) -> np.ndarray:
     return np.array([absent if value is None else value for value in values], np.float32)
 
 
-def _bytes(value: Any) -> bytes:
+def _bytes(value: object) -> bytes:
     if isinstance(value, str):
         return value.encode()
     if value is None or isinstance(value, bytes):
@@ -115,7 +115,7 @@ def read_json(body: bytes) -> Any:
         return json.loads(body)
 
 
-def read_output(values: Any) -> np.ndarray:
+def read_output(values: object) -> np.ndarray:
     """Returns an output as an array: floats as float32, text as bytes.
 
     Raises ValueError if the output is not a tensor.
@@ -128,7 +128,7 @@ def read_output(values: Any) -> np.ndarray:
     return array
 
 
-def _from_text(value: Any) -> bytes:
+def _from_text(value: object) -> bytes:
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, dict) and set(value) == {"b64"}:
@@ -136,7 +136,7 @@ def _from_text(value: Any) -> bytes:
     raise ValueError("neither numbers nor texts")
 
 
-def is_named(outputs: Any) -> bool:
+def is_named(outputs: object) -> bool:
     """Returns whether a response has several named outputs.
 
     TF Serving omits the name of a single output (O2).

@@ -25,7 +25,7 @@ class ConfigFile(Protocol):
     def place(self) -> pathlib.Path | str: ...
 
     def beside(self, suffix: str) -> "ConfigFile":
-        """Returns the file whose name has a suffix in addition."""
+        """Returns the file in the same folder that has this file's name followed by a suffix."""
 
     def exists(self) -> bool:
         """Returns whether the file exists."""

@@ -1,6 +1,5 @@
 """`ctrpipe predict`: sends raw rows of a file to a server, and yields the predicted probabilities."""
 
-import dataclasses
 import pathlib
 import random
 import time
@@ -17,9 +16,10 @@ from ctrpipe.serving.assets import read_log_spec
 from ctrpipe.serving.client import ModelClient
 from ctrpipe.serving.client.model_client import Answer
 from ctrpipe.serving.layout import find_version
-from ctrpipe.serving.truths import Truths
+from ctrpipe.serving.logged_values import own_values
 from ctrpipe.transforms.log.batches import LogBatch, Reject
 from ctrpipe.transforms.log.files import find_files
+from ctrpipe.transforms.log.own_values import OwnValues
 from ctrpipe.transforms.log.raw_arrays import raw_arrays
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.spec import LogSpec
@@ -99,12 +99,11 @@ def predict_rows(
             f"--key {key}: no column of the model; it has {', '.join(spec.feature_columns)}"
             f"{did_you_mean(key, spec.feature_columns)}"
         )
-    truths = Truths(find_version(model), spec) if model else None
-    for batch in _first_rows(LogReader(spec, labels=False), path, rows, EXPLAINED_BATCH if explain else BATCH):
+    own = own_values(find_version(model), spec) if model else OwnValues(spec, {}, has_log=False)
+    reader = LogReader(spec, labels=False, own=own)
+    for batch in _first_rows(reader, path, rows, EXPLAINED_BATCH if explain else BATCH):
         for reject in batch.rejects:
             passed_over(reject)
-        if truths:
-            batch = dataclasses.replace(batch, rows=truths.of_rows(batch.rows))
         if len(batch.lines):
             yield from _ask(client, spec, batch, key, explain)
 

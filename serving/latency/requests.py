@@ -17,8 +17,10 @@ from ctrpipe.serving.assets import GoldenRows, read_log_spec
 from ctrpipe.serving.latency.histories import with_history
 from ctrpipe.serving.layout import Asset, asset_path
 from ctrpipe.serving.loader import Servable
+from ctrpipe.serving.logged_values import own_values
 from ctrpipe.transforms.log.files import find_files
 from ctrpipe.transforms.log.ingest import to_examples
+from ctrpipe.transforms.log.own_values import OwnValues
 from ctrpipe.transforms.log.raw_arrays import raw_arrays
 from ctrpipe.transforms.log.readers import LogReader
 from ctrpipe.transforms.log.spec import LogSpec
@@ -127,13 +129,16 @@ def read_rows(
     missing = [name for name in (*SIGNATURES, "transform_features") if name not in servable.signatures]
     if missing:
         raise InputError(f"{version}: has no signature {missing[0]}; the benchmark takes models that ctrpipe exports")
-    rows = _log_rows(log, spec, most) if log else _golden_rows(asset_path(version, Asset.GOLDEN), spec)
+    if log:
+        rows = _log_rows(log, spec, own_values(version, spec), most)
+    else:
+        rows = _golden_rows(asset_path(version, Asset.GOLDEN), spec)
     return RequestRows(servable, spec, with_history(rows, spec, history) if history else rows)
 
 
-def _log_rows(log: pathlib.Path | str, spec: LogSpec, most: int) -> pa.RecordBatch:
+def _log_rows(log: pathlib.Path | str, spec: LogSpec, own: OwnValues, most: int) -> pa.RecordBatch:
     batches: list[pa.RecordBatch] = []
-    for batch in LogReader(spec, labels=False).read(find_files([str(log)])[0]):
+    for batch in LogReader(spec, labels=False, own=own).read(find_files([str(log)])[0]):
         batches.append(batch.rows.slice(0, most - sum(rows.num_rows for rows in batches)))
         if sum(rows.num_rows for rows in batches) >= most:
             break

@@ -265,6 +265,38 @@ class ScoringFolder:
         (self.unfinished / _PLAN).unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def unread_rows_removed(output: pathlib.Path) -> Iterator[None]:
+    """Removes the rows of queries and tables that the block adds to DATA, if it is refused with an InputError.
+
+    Rows of a finished or interrupted scoring remain.
+
+    Args:
+        output: The output folder of a scoring. If the block leaves it empty, it is removed too.
+    """
+    data = output / DATA
+    before = set(data.glob("*"))
+    try:
+        yield
+    except InputError:
+        read = _files_read(output)
+        for made in set(data.glob("*")) - before:
+            if not any(path.is_relative_to(made.resolve()) for path in read):
+                shutil.rmtree(made) if made.is_dir() else made.unlink()
+        _remove_where_empty(data, output)
+        raise
+
+
+def _files_read(output: pathlib.Path) -> list[pathlib.Path]:
+    """Returns the log files of the finished scoring and of the interrupted one in a folder."""
+    files: list[pathlib.Path] = []
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+        files += map(pathlib.Path, json.loads((output / SUMMARY).read_text())["inputs"]["files"])
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+        files += map(pathlib.Path, json.loads((output / UNFINISHED / _PLAN).read_text())["files"])
+    return files
+
+
 def _some(paths: list[str]) -> str:
     return ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
 

@@ -142,7 +142,7 @@ def _write(
     counts = ScoreCounts.none(scorer.tasks, numbers)
     features = payload_schema(scorer.spec)
     features = pa.schema([features.field(name) for name in scorer.spec.feature_columns])
-    reader = LogReader(scorer.spec, labels=False, kept=kept)
+    reader = LogReader(scorer.spec, labels=False, kept=kept, own=scorer.own)
     with (
         # Without Arrow's schema, readers see plain strings instead of dictionaries.
         pa.parquet.ParquetWriter(fresh / "part.parquet", schema, store_schema=False) as writer,
@@ -150,7 +150,7 @@ def _write(
     ):
         for batches in _read_ahead(_blocks(reader.read_range(part.range))):
             check()
-            rows = scorer.truths.of_rows(pa.Table.from_batches([batch.rows for batch in batches]))
+            rows = pa.Table.from_batches([batch.rows for batch in batches])
             scores = scorer(rows, check)
             writer.write_table(_table(batches, scores, schema, scorer))
             rejects = [reject for batch in batches for reject in batch.rejects]

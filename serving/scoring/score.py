@@ -20,7 +20,6 @@ from ctrpipe.serving.layout import find_version
 from ctrpipe.serving.rows import Scorer
 from ctrpipe.serving.scoring.folder import DATA, ScoredPart, ScoringFolder, ScoringPlan, check_kept, score_columns
 from ctrpipe.serving.scoring.part import BINS, ScoreCounts, score_part
-from ctrpipe.serving.truths import rows_of_log
 from ctrpipe.transforms.log.column_types import Mixture
 from ctrpipe.transforms.log.files import check_still, find_files
 from ctrpipe.transforms.log.held_objects import held_objects
@@ -119,8 +118,7 @@ def score(
     if done := folder.finished(version, files, options):
         return _as_it_was(done, output)
     with held_objects(files), folder.opened():
-        of_log = rows_of_log(version)
-        ranges = functools.partial(plan, files, spec, labels=False, kept=kept, of_log=of_log)
+        ranges = functools.partial(plan, files, spec, labels=False, kept=kept)
         planned = folder.planned(version, files, options, ranges)
         todo = [part for part in planned.parts if not folder.is_done(part)]
         rate = _sample_rate(planned, spec, sample_rows)

@@ -210,7 +210,7 @@ class Admission:
         """Reserves `size` bytes of the budget inside the block.
 
         Raises:
-            OverBudget: the bytes do not fit beside other requests' reservations.
+            OverBudget: the bytes do not fit next to other requests' reservations.
         """
         return self._budget.hold(size)
 
@@ -260,7 +260,7 @@ class Admission:
         """Holds the memory and the turn of a run inside the block, and records the run's time.
 
         Raises:
-            OverBudget: it does not fit beside running and waiting requests.
+            OverBudget: it does not fit next to running and waiting requests.
             ServingError: its deadline passes before its turn.
         """
         rows = max((len(array) for array in inputs.values() if array.ndim), default=1)

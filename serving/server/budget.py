@@ -30,7 +30,7 @@ from ctrpipe.serving.server.errors import ServingError
 
 # Work that is admitted and not done: a request that came after it would wait as long, its default time limit.
 MOST_SECONDS = 30.0
-# What requests may take beside models that fill --max_memory by themselves.
+# What requests may take if the models alone fill --max_memory.
 _LEAST_SHARE = 8
 # Smaller pieces are counted, without a look at what the process really takes.
 _LOOK_BYTES = 1 << 20
@@ -38,7 +38,7 @@ _TRIM_SECONDS = 1.0
 
 
 class OverBudget(ServingError):
-    """Raised if a request does not fit beside the running ones. REST answers 503: the client may try again."""
+    """Raised if a request does not fit next to the running ones. REST answers 503: the client may try again."""
 
     def __init__(self, message: str):
         super().__init__("RESOURCE_EXHAUSTED", message)
@@ -93,7 +93,7 @@ class Budget:
         """Reserves `size` bytes and `seconds` of work until the end of the block, or until `close`.
 
         Raises:
-            OverBudget: they do not fit beside other requests' reservations.
+            OverBudget: they do not fit next to other requests' reservations.
         """
         self._take(size, seconds)
         return Held(self, size, seconds)

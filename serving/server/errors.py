@@ -51,7 +51,7 @@ class ServingError(Exception):
 
 
 class OnError:
-    """Calls a function with an exception that leaves the block. The function raises another one instead, or returns.
+    """Passes an exception that leaves the block to a function, which may raise another one in its place.
 
     Since Python 3.12, a generator-based context manager that replaces an exception leaves a reference cycle: the frame
     of its `__exit__` holds the exception, whose traceback holds that frame and those of all callers. A failed request

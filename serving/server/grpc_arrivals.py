@@ -35,7 +35,7 @@ _FREE_BYTES = 4 << 10  # of an answer, not counted
 _COPIES = 2  # grpcio keeps an answer as Python's bytes and as its own
 _LARGE_BYTES = 1 << 20  # of a message whose copy is felt
 _MOST_REFUSED = 4096  # connections that are remembered
-_TURN_SECONDS = 0.5  # until the next one is received beside one that does not come
+_TURN_SECONDS = 0.5  # until the next message is received although the first has not arrived
 _UNREAD_SECONDS = 50.0  # which a client has to read an answer, as over REST
 _QUICK_SECONDS = 0.5  # the same, where memory is short
 

@@ -69,7 +69,7 @@ def plain_message(body: bytes, limit: int, held: Held) -> bytes:
 
     Raises:
         ServingError: the message is damaged, or above the limit.
-        OverBudget: the decompressed message does not fit beside other requests.
+        OverBudget: the decompressed message does not fit next to other requests.
     """
     if not body.startswith(_GZIP) and not _is_deflate(body):
         return body

@@ -348,7 +348,7 @@ class _Container:
         self.name = ""
         self._items: list[Any] = []
 
-    def add(self, value: Any) -> None:
+    def add(self, value: object) -> None:
         self._items.append((self.name, value) if self.is_object else value)
 
     def finished(self, objects: Objects) -> Any:
@@ -446,7 +446,7 @@ class _JsonParser:
             raise self._error("Missing a colon after a name of object member.")
         return name
 
-    def _word(self, word: bytes, value: Any) -> Any:
+    def _word(self, word: bytes, value: object) -> Any:
         for byte in word:
             if not self._take(bytes([byte])):
                 raise self._error("Invalid value.")

@@ -56,7 +56,7 @@ def members(value: dict[str, Any]) -> list[tuple[str, Any]]:
     return value.pairs if isinstance(value, Members) else list(value.items())
 
 
-def json_type(value: Any) -> str:
+def json_type(value: object) -> str:
     """Returns the name of a value's JSON type in error messages."""
     if value is None:
         return "Null"
@@ -78,7 +78,7 @@ def json_string(value: bytes | str) -> bytes:
     return b'"' + raw + b'"'
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """Returns a value as TF Serving's error messages show it (J9).
 
     The text ends with the part that reaches 256 bytes, or before a number that is not finite.

@@ -15,14 +15,15 @@ import tensorflow as tf
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.serving.assets import read_log_spec
+from ctrpipe.serving.logged_values import own_values
 from ctrpipe.serving.rows import RAW
 from ctrpipe.serving.server.body_cost import CHECK_EVERY, TIMES_SIZE, Reading
 from ctrpipe.serving.server.errors import ServingError, bad_request
 from ctrpipe.serving.server.json_values import json_type, shown
 from ctrpipe.serving.server.served import ServedVersion
 from ctrpipe.serving.server.tensors import decode_base64, is_base64
-from ctrpipe.serving.truths import Truths
 from ctrpipe.transforms.log.bracketed import begins_a_list, elements_in_brackets
+from ctrpipe.transforms.log.own_values import OwnValues
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.values import as_binary
 from ctrpipe.transforms.log.words import INFINITE, NUMBER
@@ -39,7 +40,7 @@ class _Place(NamedTuple):
     row: int
     column: str
 
-    def wrong(self, value: Any, expected: str) -> ServingError:
+    def wrong(self, value: object, expected: str) -> ServingError:
         """Returns the error for a value that a log cannot have at this place."""
         text = f"{shown(value)} Type: {json_type(value)}"
         return bad_request(f"instances, row {self.row}, {self.column}: {text}; send {expected}")
@@ -54,7 +55,7 @@ class LoggedRows:
 
     def __init__(self, spare_bytes: int) -> None:
         self._spare_bytes = spare_bytes
-        self._logs: weakref.WeakKeyDictionary[Any, tuple[LogSpec, Truths] | None] = weakref.WeakKeyDictionary()
+        self._logs: weakref.WeakKeyDictionary[Any, tuple[LogSpec, OwnValues] | None] = weakref.WeakKeyDictionary()
 
     def inputs(
         self, version: ServedVersion, request: Mapping[str, Any], signature: str, size: int, reading: Reading
@@ -93,13 +94,13 @@ class LoggedRows:
             for column, dtype in dtypes.items()
         }
 
-    def _log(self, version: ServedVersion) -> tuple[LogSpec, Truths] | None:
-        """Returns the description of a version's log and its booleans; None for another exporter's version."""
+    def _log(self, version: ServedVersion) -> tuple[LogSpec, OwnValues] | None:
+        """Returns the description of a version's log and its values; None for another exporter's version."""
         if version.servable not in self._logs:
             path = version.servable.path
             try:
                 spec = read_log_spec(path)
-                self._logs[version.servable] = (spec, Truths(path, spec))
+                self._logs[version.servable] = (spec, own_values(path, spec))
             except InputError:
                 self._logs[version.servable] = None
         return self._logs[version.servable]
@@ -111,21 +112,27 @@ class _Reader:
     Args:
         rows: The rows.
         spec: The description of the model's log.
-        truths: Its booleans.
+        own: Its values.
         reading: The request's deadline.
     """
 
-    def __init__(self, rows: list[Row], spec: LogSpec, truths: Truths, reading: Reading) -> None:
-        self._rows, self._spec, self._truths, self._reading = rows, spec, truths, reading
+    def __init__(self, rows: list[Row], spec: LogSpec, own: OwnValues, reading: Reading) -> None:
+        self._rows, self._spec, self._own, self._reading = rows, spec, own, reading
         self._bracketed = spec.bracketed_columns
+        self._kinds: set[type] = set()  # of the values of the column that is read
         self._count = 0
 
     def texts(self, name: str) -> np.ndarray:
         """Returns a text column, bytes objects `[N]`; b"" for a missing value."""
         known = (self._spec.separators.get(name), self._spec.inner_separators.get(name))
         separators = [separator for separator in known if separator]
+        self._kinds = set()
         texts = [self._text(row.get(name), separators, _Place(number, name)) for number, row in self._numbered()]
-        return np.array(self._truths.of_texts(name, texts), object)
+        numbers, truths = bool(self._kinds & {int, float}), bool in self._kinds
+        try:
+            return np.array(self._own.of_texts(name, texts, f"instances, {name}", numbers, truths), object)
+        except InputError as error:
+            raise bad_request(str(error)) from error
 
     def numbers(self, name: str) -> np.ndarray:
         """Returns a numeric column, float32 `[N]`, or vectors, `[N, length]`; NaN for a missing value."""
@@ -157,6 +164,8 @@ class _Reader:
                 raise place.wrong(value, "a list of single values")
             value = listed
         if not isinstance(value, list):
+            if value == value:  # not NaN, which is a missing value
+                self._kinds.add(type(value))
             return _text(value, place)
         if not separators:
             raise place.wrong(value, "a single value")
@@ -179,7 +188,7 @@ class _Reader:
             for place, value in enumerate(values)
         ]
 
-    def _vector(self, value: Any, length: int | None, place: _Place) -> list[float]:
+    def _vector(self, value: object, length: int | None, place: _Place) -> list[float]:
         self._tick()
         if value is None:
             return [math.nan] * (length or 1)
@@ -196,7 +205,7 @@ def _text(value: Any, place: _Place) -> bytes:
         return value.encode("utf-8", "surrogateescape")
     if is_base64(value):
         return decode_base64(value["b64"])
-    if isinstance(value, int):  # a truth value is 0 or 1, or what `Truths` makes of it
+    if isinstance(value, int):  # a truth value is 0 or 1, or what `OwnValues` makes of it
         return str(int(value)).encode()
     if not isinstance(value, float):
         raise place.wrong(value, "a text, a number, a truth value or null")

@@ -26,7 +26,7 @@ _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _AS_TENSORFLOW_SERVING = "an internal of TF Serving, which a Python server does not have"
 
 
-def _flag(default: Any, help: str, refused: str = "", ignored: str = "") -> Any:
+def _flag(default: object, help: str, refused: str = "", ignored: str = "") -> Any:
     """Returns the field of a flag.
 
     `refused` and `ignored` are the reasons why a value other than the default is an error, or is only logged.

@@ -48,8 +48,8 @@ def run_in_pieces(
 ) -> dict[Key, np.ndarray]:
     """Calls `run` with `piece_rows` rows at a time, and returns all outputs.
 
-    An input of one row, beside others of many, is passed with each piece. This thread takes pieces until none is left,
-    so a helper that gets no processor does not delay the answer.
+    If other inputs have many rows, an input of one row is passed with each piece. This thread takes pieces until none
+    is left, so a helper that gets no processor does not delay the answer.
 
     Args:
         run: Returns the outputs of a piece, with a row for each of its rows. Thread-safe if there are helpers.

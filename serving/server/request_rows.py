@@ -24,6 +24,7 @@ from ctrpipe.transforms.log.vectors import as_lists, from_array
 BATCH_ROWS = 1 << 16  # in a row group
 REQUEST_TIME, MODEL_VERSION, SERVED = "request_time", "model_version", "served_"
 EXAMPLES = "examples"
+_DESCRIPTION = "log_spec"  # the signature that `ctrpipe predict` asks for the columns of the log
 
 Arrays = dict[str, np.ndarray]
 
@@ -37,6 +38,7 @@ class Written:
         requests: The number of requests whose rows were written.
         rows: The number of rows written.
         skipped: By signature, the number of requests without raw columns: packed tensors, or another model's inputs.
+            Requests for the description of the log are not counted.
     """
 
     files: int = 0
@@ -98,7 +100,8 @@ def _tables(files: list[pathlib.Path], spec: LogSpec, written: Written) -> Itera
         for record in _records(file):
             arrays = _rows(record, spec)
             if arrays is None:
-                written.skipped[record.log_metadata.model_spec.signature_name] += 1
+                signature = record.log_metadata.model_spec.signature_name
+                written.skipped.update([signature] if signature != _DESCRIPTION else [])
                 continue
             pending.append(arrays)
             rows += len(arrays[REQUEST_TIME])

@@ -58,7 +58,7 @@ _FREE_BYTES = 4 << 10  # bodies up to this size take next to nothing: they are n
 _REMEMBERED = 500  # characters; `_route` does not cache longer paths
 _SIGNATURE = re.compile(rb'"signature_name"\s*:\s*"([^"\\]*)"')
 _NEAR_END = 256  # bytes at either end of a body that are searched for it
-# What a name may have in a URI, beside a slash and a colon (RFC 3986); libevent refuses any other target (R16).
+# The characters of a name in a URI, in addition to slash and colon (RFC 3986); libevent refuses any other target (R16).
 _IN_NAME = r"[A-Za-z0-9\-._~!$&'()*+,;=@]|%[0-9A-Fa-f]{2}"
 _URI = re.compile(rf"(?:{_IN_NAME}|[/:])*(?:\?(?:{_IN_NAME}|[/:?])*)?(?:#(?:{_IN_NAME}|[/:?])*)?")
 _SUFFIX = rf"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>(?:{_IN_NAME})+))?"
@@ -436,7 +436,7 @@ def _in_order(message: Message) -> Any:
     return _sorted_by_number(message.DESCRIPTOR, values)
 
 
-def _sorted_by_number(kind: Descriptor, value: Any) -> Any:
+def _sorted_by_number(kind: Descriptor, value: object) -> Any:
     if isinstance(value, list):
         return [_sorted_by_number(kind, item) for item in value]
     if not isinstance(value, dict) or kind.full_name.startswith("google.protobuf."):
@@ -453,7 +453,7 @@ def _sorted_by_number(kind: Descriptor, value: Any) -> Any:
     }
 
 
-def _json(value: Any) -> bytes:
+def _json(value: object) -> bytes:
     """Returns JSON in the format of protobuf's JSON printer."""
     text = json.dumps(value, indent=1, ensure_ascii=False).replace("<", r"\u003c").replace(">", r"\u003e")
     return (text + "\n").encode("utf-8", "surrogateescape")

@@ -10,7 +10,7 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from ctrpipe.common.errors import InputError, one_line
 
@@ -88,7 +88,7 @@ class SamplingThread:
 class RecordWriter(Protocol):
     """Writes records to a file."""
 
-    def write(self, record: Any) -> object:
+    def write(self, record: object) -> object:
         """Takes a record."""
 
     def flush(self) -> object:
@@ -136,7 +136,7 @@ class SampleFiles:
         self._files: dict[str, _File] = {}
         self._lost = 0  # records since the last that was written
 
-    def write(self, model: str, record: Any, size: int) -> bool:
+    def write(self, model: str, record: object, size: int) -> bool:
         """Writes a record of a model; returns whether it was written.
 
         After a failure, such as a full disk, the file is completed without the record, and the next record starts a new

@@ -49,7 +49,7 @@ class ServedVersion:
 
         Raises:
             ServingError: TensorFlow reports an error; code and message are TensorFlow's.
-            OverBudget: the memory of the graph does not fit beside other requests.
+            OverBudget: the memory of the graph does not fit next to other requests.
         """
         with self._admitted((signature,), inputs, timeout_seconds) as turn, self._timed(), _AS_SERVING_ERRORS:
             if turn.piece_rows is None:
@@ -66,7 +66,7 @@ class ServedVersion:
 
         Raises:
             ServingError: TensorFlow reports an error; code and message are TensorFlow's.
-            OverBudget: the memory of the graph does not fit beside other requests.
+            OverBudget: the memory of the graph does not fit next to other requests.
         """
         with self._admitted(outputs, {"": values}, timeout_seconds) as turn, self._timed(), _AS_SERVING_ERRORS:
             if turn.piece_rows is None:
@@ -104,7 +104,7 @@ class ServedVersion:
         """Reserves `size` bytes of the requests' budget inside the block.
 
         Raises:
-            OverBudget: the bytes do not fit beside other requests.
+            OverBudget: the bytes do not fit next to other requests.
         """
         return contextlib.nullcontext() if self._admission is None else self._admission.holding(size)
 

@@ -224,11 +224,11 @@ def _cast(array: np.ndarray, dtype: tf.DType) -> np.ndarray:
 # Value by value ------------------------------------------------------------------------------------------------------
 
 
-def _is_named(value: Any) -> bool:
+def _is_named(value: object) -> bool:
     return isinstance(value, dict) and not is_base64(value)
 
 
-def is_base64(value: Any) -> bool:
+def is_base64(value: object) -> bool:
     """Returns whether a value is an object whose only member is b64, a string."""
     if not isinstance(value, dict) or isinstance(value, Members):
         return False
@@ -273,7 +273,7 @@ def _rows(instances: list[Any], dtypes: Dtypes, reading: Reading) -> dict[str, n
     return {name: np.stack(values[: len(instances)]) for name, values in parts.items()}
 
 
-def _add(parts: dict[str, list[np.ndarray]], name: str, value: Any, dtypes: Dtypes, reading: Reading) -> None:
+def _add(parts: dict[str, list[np.ndarray]], name: str, value: object, dtypes: Dtypes, reading: Reading) -> None:
     if name not in dtypes:
         raise bad_request(f"JSON object: does not have named input: {name}")
     part = to_tensor(value, dtypes[name], reading=reading)
@@ -305,7 +305,7 @@ def _columns(inputs: Any, dtypes: Dtypes, kinds: Kinds, reading: Reading) -> dic
     return tensors
 
 
-def to_tensor(value: Any, dtype: tf.DType, kinds: Kinds = _ANY, reading: Reading | None = None) -> np.ndarray:
+def to_tensor(value: object, dtype: tf.DType, kinds: Kinds = _ANY, reading: Reading | None = None) -> np.ndarray:
     """Returns a JSON scalar or nested list as a tensor. Raises ServingError (P15-P20)."""
     if isinstance(value, list):
         try:
@@ -337,7 +337,7 @@ def _shape(value: Any) -> list[int]:
     return shape
 
 
-def _leaves(value: Any, dtype: tf.DType, shape: Sequence[int], reading: Reading) -> list[Any]:
+def _leaves(value: object, dtype: tf.DType, shape: Sequence[int], reading: Reading) -> list[Any]:
     """Returns all scalars in order. Does not recurse, because a body may be nested deeply."""
     flat: list[Any] = []
     rank = len(shape)

@@ -150,7 +150,7 @@ def test_an_idle_worker_keeps_no_memory_that_its_work_has_freed():
 SCRIPT = """
 import os, resource, sys, time
 from ctrpipe.common.errors import InputError
-from ctrpipe.common.processes import Workers, end_idle_pools, end_preloaded, preload, preload_in_forks
+from ctrpipe.common.processes import Workers, end_forked_workers, fork_workers
 
 os.environ.setdefault("FIRST", str(os.getpid()))
 
@@ -200,36 +200,30 @@ def start(tmp_path):
     return start
 
 
-PRELOADS = ["preload('colorsys')", "preload_in_forks('colorsys', 2)"]
-WARM = pytest.mark.parametrize("preload", PRELOADS)
+FORK = "fork_workers('colorsys', 2)"
 
 
 @pytest.mark.slow
-@WARM
-def test_only_copies_of_a_warm_process_have_what_it_imported(start, preload):
-    assert start(f"{preload}; print(Workers(processes=2).map(imported, [1, 2], 0))").communicate()[0] == (
-        "[True, True]\n"
-    )
+def test_only_copies_of_a_warm_process_have_what_it_imported(start):
+    assert start(f"{FORK}; print(Workers(processes=2).map(imported, [1, 2], 0))").communicate()[0] == ("[True, True]\n")
     assert start("print(Workers(processes=2).map(imported, [1, 2], 0))").communicate()[0] == "[False, False]\n"
 
 
-@WARM
 @pytest.mark.slow
-def test_copies_of_a_warm_process_stay_for_the_next_work_until_there_is_none_for_a_while(start, preload):
+def test_copies_of_a_warm_process_stay_for_the_next_work_until_there_is_none_for_a_while(start):
     ids = "sorted(Workers(processes=2).map(process_id, [1, 2], 0))"
-    said, _ = start(f"{preload}; a, b = {ids}, {ids}; end_idle_pools(); print(a == b, a == {ids})").communicate()
+    said, _ = start(f"{FORK}; a, b = {ids}, {ids}; end_forked_workers(); print(a == b, a == {ids})").communicate()
     assert said == "True False\n"
     said, _ = start(f"a, b = {ids}, {ids}; print(set(a) & set(b))").communicate()
     assert said == "set()\n"
 
 
-@pytest.mark.parametrize(("preload", "expected"), zip(PRELOADS, [False, True], strict=True))
-def test_short_work_goes_to_copies_that_wait_for_it_and_starts_none(start, preload, expected):
-    code = f"""{preload}
+def test_short_work_goes_to_copies_that_wait_for_it_and_starts_none(start):
+    code = f"""{FORK}
     def elsewhere(seconds):
         return os.getpid() not in Workers(most=2).map(get_id, [1, 2], seconds)
     print(elsewhere(0.6), elsewhere(5.0), elsewhere(0.6), elsewhere(0.01))"""
-    assert start(code).communicate()[0] == f"{expected} True True False\n"
+    assert start(code).communicate()[0] == "True True True False\n"
 
 
 @pytest.mark.parametrize(
@@ -245,20 +239,19 @@ def test_work_that_keeps_several_cores_busy_alone_is_given_away_only_where_more_
 
 
 @pytest.mark.slow
-@WARM
-def test_the_cpu_time_of_copies_is_known_when_they_have_ended(start, preload):
-    work = f"{preload}; Workers(processes=2).map(compute, [1, 2], 0)"
+def test_the_cpu_time_of_copies_is_known_when_they_have_ended(start):
+    work = f"{FORK}; Workers(processes=2).map(compute, [1, 2], 0)"
     said, _ = start(
-        f"{work}; a = children_seconds(); end_preloaded(); print(a < 0.3 < children_seconds())"
+        f"{work}; a = children_seconds(); end_forked_workers(); print(a < 0.3 < children_seconds())"
     ).communicate()
     assert said == "True\n"
     again = "print(Workers(processes=2).map(imported, [1, 2], 0))"
-    said, _ = start(f"{work}; end_preloaded(); {again}; {preload}; {again}").communicate()
+    said, _ = start(f"{work}; end_forked_workers(); {again}; {FORK}; {again}").communicate()
     assert said == "[False, False]\n[True, True]\n"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("warm", ["", *PRELOADS])
+@pytest.mark.parametrize("warm", ["", FORK])
 def test_a_script_without_a_guard_of_main_runs_once(tmp_path, warm):
     script = f"from ctrpipe.common.processes import *\nprint('once')\n{warm}\nw = Workers(processes=2)\n"
     (tmp_path / "script.py").write_text(script + "print(w.map(abs, [1, -2], 0), w.map(abs, [-3, 4], 0))\n")
@@ -266,33 +259,31 @@ def test_a_script_without_a_guard_of_main_runs_once(tmp_path, warm):
     assert (found.stdout, found.stderr) == ("once\n[1, 2] [3, 4]\n", "")
 
 
-@pytest.mark.parametrize(("preload", "expected"), zip(PRELOADS, [True, False], strict=True))
-def test_work_after_a_mistake_has_new_processes(start, preload, expected):
+def test_work_after_a_mistake_has_new_processes(start):
     mistake = "try: w.map(refuse, [1, 2], 0)\n    except InputError: print(w.map(imported, [1, 2], 0))"
-    said, _ = start(f"{preload}; w = Workers(processes=2)\n    {mistake}").communicate()
-    assert said == f"[{expected}, {expected}]\n"
+    said, _ = start(f"{FORK}; w = Workers(processes=2)\n    {mistake}").communicate()
+    assert said == "[False, False]\n"
 
 
-@WARM
-def test_a_mistake_in_a_copy_is_raised_as_it_was(start, preload):
-    _, said = start(f"{preload}; Workers(processes=2).map(refuse, [3, 3], 0)").communicate()
+def test_a_mistake_in_a_copy_is_raised_as_it_was(start):
+    _, said = start(f"{FORK}; Workers(processes=2).map(refuse, [3, 3], 0)").communicate()
     assert said.endswith("InputError: part 3 in a copy: broken; write it again\n")
 
 
 def test_a_fork_of_this_process_has_what_it_imported(start):
-    work = "import wave; preload_in_forks('colorsys', 2)"
+    work = "import wave; fork_workers('colorsys', 2)"
     assert start(f"{work}; print(Workers(processes=2).map(has_wave, [1, 2], 0))").communicate()[0] == "[True, True]\n"
 
 
 def test_a_folder_is_unlocked_while_forks_hold_the_open_file_of_its_lock(start, tmp_path):
     lock = f"one_run_at_a_time(pathlib.Path({str(tmp_path)!r}))"
     code = f"""import pathlib; from ctrpipe.common.output_folder import one_run_at_a_time
-    with {lock}: preload_in_forks('colorsys', 2)
+    with {lock}: fork_workers('colorsys', 2)
     with {lock}: print(Workers(processes=2).map(imported, [1, 2], 0))"""
     assert start(code).communicate()[0] == "[True, True]\n"
 
 
-@pytest.mark.parametrize("warm", ["pass", *PRELOADS])
+@pytest.mark.parametrize("warm", ["pass", FORK])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 @pytest.mark.slow
 def test_nobody_outlives_the_process_that_is_stopped(start, warm, number):
@@ -391,31 +382,3 @@ def test_a_process_ends_after_its_parent_whether_the_kernel_sees_to_it_or_not(ke
             return  # ended, and nobody has asked how
         time.sleep(0.05)
     pytest.fail("it outlives its parent")
-
-
-def test_a_folder_goes_with_the_process_that_writes_to_it_although_its_worker_still_writes(tmp_path):
-    code = """
-import itertools, os, pathlib, sys
-from ctrpipe.common.processes import end_with_input
-part = pathlib.Path(sys.argv[1]) / "part"
-part.mkdir(parents=True)
-end_with_input(part.parent)
-parent = os.getpid()
-os.fork()
-print(flush=True)
-for number in itertools.count():
-    if os.getpid() != parent:
-        if os.getppid() != parent:
-            os._exit(0)
-        try:
-            (part / str(number % 5000)).touch()
-        except FileNotFoundError:
-            os._exit(0)
-"""
-    pipe = subprocess.PIPE
-    with subprocess.Popen([*python_command(code), tmp_path / "made"], stdin=pipe, stdout=pipe) as process:
-        process.stdout.readline()
-        time.sleep(0.2)
-        process.stdin.close()
-        process.stdout.read()  # the worker has ended too
-    assert list(tmp_path.iterdir()) == []

@@ -1,5 +1,7 @@
 """What a user sees of a URL's folder on this machine is the URL."""
 
+import pathlib
+
 from ctrpipe.common.lines import say
 from ctrpipe.common.progress import announce
 from ctrpipe.common.store_folders import local_copy, work_folder
@@ -27,7 +29,17 @@ def test_a_line_names_the_url_that_was_given(monkeypatch, tmp_path, capsys):
 
 
 def test_a_line_names_the_query_that_was_given():
-    show_as("query-0123456789abcdef/part-00000.parquet", "delta:shop@7")
-    show_as("query-fedcba9876543210", "duckdb:select 1")
+    data = pathlib.Path("data")
+    show_as(data, "query-0123456789abcdef/part-00000.parquet", "delta:shop@7")
+    show_as(data, "query-fedcba9876543210", "duckdb:select 1")
     assert with_urls("rows of /tmp/a/query-0123456789abcdef/part-00000.parquet: row 3") == "rows of delta:shop@7: row 3"
     assert with_urls("data/query-fedcba9876543210/part-00002.parquet") == "duckdb:select 1/part-00002.parquet"
+
+
+def test_a_query_is_named_where_its_folder_has_blanks(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = pathlib.Path("my runs", "the (second)", "data")
+    show_as(folder, "query-00112233aabbccdd/part-00000.parquet", "duckdb:select 2")
+    for written in (folder, folder.absolute()):
+        line = f"rows of {written}/query-00112233aabbccdd/part-00000.parquet: row 3"
+        assert with_urls(line) == "rows of duckdb:select 2: row 3"

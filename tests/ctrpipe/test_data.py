@@ -1,6 +1,7 @@
 """Tables in memory as data: which file they become, and which values arrive in the log's reader."""
 
 import datetime
+import os
 import subprocess
 import sys
 
@@ -229,6 +230,15 @@ def test_objects_in_a_frame_are_flattened_by_name(tmp_path):
 )
 def test_a_message_names_the_dataframe_and_not_its_file(text, given):
     assert as_given(text) == given
+
+
+def test_a_message_names_the_dataframe_where_its_folder_has_blanks(tmp_path):
+    for folder, row in ((tmp_path / "my runs (2)", ":7"), (tmp_path / "other runs", "")):
+        path = write_frame(pd.DataFrame({"a": [1, 2]}), folder)
+        assert as_given(f"in {path}{row}: bad") == f"in the DataFrame{', row 7 (from 1)' if row else ''}: bad"
+    day = days_of({"the 2nd": pd.DataFrame({"a": [1, 2]})}, None, tmp_path / "days of mine")[0]
+    (name,) = os.listdir(day)
+    assert as_given(f"{day}/{name}:3: bad") == "the DataFrame of the 2nd, row 3 (from 1): bad"
 
 
 def test_a_mistake_in_a_dataframe_names_no_file():

@@ -3,12 +3,12 @@
 import numpy as np
 import pandas as pd
 import polars as pl
-import pyarrow as pa
 import pytest
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.data import table_of
 from ctrpipe.model import Model, _arrow, _columns, _text
+from ctrpipe.transforms.log.own_values import OwnValues
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.values import as_binary
 
@@ -54,13 +54,6 @@ def test_a_row_of_a_dataframe_is_refused_with_what_to_give():
     assert _columns(frame.iloc[[0]]).num_rows == 1
 
 
-class WithoutBooleans:
-    """Stands for the words of a log that has no booleans."""
-
-    def of_array(self, column: str, values: pa.Array) -> pa.Array:
-        return values
-
-
 @pytest.fixture
 def of_dollars(monkeypatch) -> Model:
     """A model that reads a column of numbers as `$1,234.50`, and one of categories."""
@@ -68,7 +61,7 @@ def of_dollars(monkeypatch) -> Model:
     features = [feature, {"kind": "categorical", "columns": ["c"]}]
     spec = LogSpec.model_validate({"data": {"format": "jsonl", "labels": {"ctr": "y"}}, "features": features})
     monkeypatch.setattr(Model, "_log_spec", spec)
-    monkeypatch.setattr(Model, "_truths", WithoutBooleans())
+    monkeypatch.setattr(Model, "_own", OwnValues(spec, {}))
     monkeypatch.setattr(Model, "_texts", lambda self: {"n": False, "c": True})
     return object.__new__(Model)
 
@@ -87,7 +80,7 @@ def test_lists_in_brackets_are_read_in_dicts_and_dataframes_as_in_the_log(monkey
     feature = {"kind": "multivalent", "columns": ["tags"], "max_length": 3, "brackets": True}
     spec = LogSpec.model_validate({"data": {"format": "jsonl", "labels": {"ctr": "y"}}, "features": [feature]})
     monkeypatch.setattr(Model, "_log_spec", spec)
-    monkeypatch.setattr(Model, "_truths", WithoutBooleans())
+    monkeypatch.setattr(Model, "_own", OwnValues(spec, {}))
     monkeypatch.setattr(Model, "_texts", lambda self: {"tags": True})
     model, columns = object.__new__(Model), {"tags": ["['a', 'b']", "a|b", None, "[]"]}
     expected = [b"a|b", b"a|b", None, None]

@@ -14,12 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from click.testing import CliRunner
 
 import ctrpipe
+from ctrpipe.pipeline.cli import main
 from ctrpipe.pipeline.config import read_yaml
 from ctrpipe.pipeline.config.load import check_config
 from ctrpipe.result import Result
 from ctrpipe.runs import folder_of, versions_of
+from ctrpipe.serving.scoring.folder import DATA
 from tests.ctrpipe.small_log import CONFIG, frame
 from tests.e2e.small_run import ROOT, call, one_line
 
@@ -192,6 +195,22 @@ def test_rows_of_every_kind_a_server_and_a_scoring_have_the_same_answer(run, tmp
         scores = ctrpipe.score(model, part.head(10)).to_pandas()
         assert scores.index.tolist() == part.index[:10].tolist()
         np.testing.assert_allclose(scores["ctr"], own[scores.index], rtol=1e-6)
+
+
+@slow
+def test_a_refused_scoring_leaves_no_rows_of_its_own(run, tmp_path):
+    out, log = tmp_path / "scores", tmp_path / "log.csv"
+    ctrpipe.score(run, frame(50), out)
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    frame(60).to_csv(log, index=False)
+    query = f"duckdb:select * from '{log}' order by user"
+    for other in (frame(60), query):
+        with pytest.raises(ctrpipe.InputError, match="holds the result of another scoring"):
+            ctrpipe.score(run, other, out)
+    done = CliRunner().invoke(main, ["score", "--model", str(run.output), "--input", query, "--output", str(out)])
+    assert "holds the result of another scoring" in done.output
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
+    assert len(list((out / DATA).iterdir())) == 1
 
 
 @slow

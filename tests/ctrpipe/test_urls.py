@@ -9,11 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from click.testing import CliRunner
 
 import ctrpipe
 from ctrpipe.common import stores
 from ctrpipe.common.store_names import CACHE, with_urls
 from ctrpipe.data import FOLDER, place_of
+from ctrpipe.pipeline.cli import main
 from ctrpipe.serving.stored import push_version
 from ctrpipe.settings import output_place
 from tests.ctrpipe.small_log import CONFIG, frame
@@ -74,9 +76,22 @@ def test_a_url_that_pathlib_has_shortened_is_refused(work, url, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_draft_is_written_on_this_machine(tmp_path):
-    with pytest.raises(ctrpipe.InputError, match="^s3://bucket/ads.yaml: takes a local path here"):
-        ctrpipe.init(frame(20), "s3://bucket/ads.yaml")
+def test_a_draft_is_written_to_its_url_and_replaces_no_file(s3, tmp_path):
+    url = f"{s3.url}/ads.yaml"
+    draft = ctrpipe.init(frame(), url, label="click")
+    assert draft.path == url and stores.read_bytes(url) == draft.text.encode()
+    assert ctrpipe.check(draft.path, frame()).passed
+    frame().to_csv("log.csv", index=False)
+    with pytest.raises(ctrpipe.InputError, match=f"^{url}: the file exists, and may have been edited"):
+        ctrpipe.init(frame(), url)
+    done = CliRunner().invoke(main, ["init", "log.csv", "--output", url])
+    assert done.exit_code == 2 and f"{url}: the file exists, and may have been edited" in done.output
+    other = f"{s3.url}/other.yaml"
+    done = CliRunner().invoke(main, ["init", "log.csv", "--label", "click", "--output", other])
+    assert done.exit_code == 0 and f"Written: {other}" in done.output
+    assert stores.is_file(other)
+    with pytest.raises(ctrpipe.InputError, match="no such bucket"):
+        ctrpipe.init(frame(), f"{s3.url}-none/ads.yaml")
     assert ctrpipe.init(frame(), f"file://{tmp_path}/ads.yaml", label="click").path == tmp_path / "ads.yaml"
 
 

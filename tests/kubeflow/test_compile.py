@@ -1,6 +1,7 @@
 """The compiled file: what Kubeflow Pipelines and Vertex AI take, and nothing of the machine that compiled it."""
 
 import copy
+import dataclasses
 import json
 import pathlib
 
@@ -15,12 +16,14 @@ from kfp.pipeline_spec import pipeline_spec_pb2
 from ctrpipe.common import extras
 from ctrpipe.common.code_version import code_version
 from ctrpipe.common.errors import InputError
+from ctrpipe.common.store_folders import fetch_file
+from ctrpipe.common.store_names import CACHE
 from ctrpipe.pipeline.components.log_example_gen import ExampleGenSettings
 from ctrpipe.pipeline.components.log_transform import TransformSettings
 from ctrpipe.pipeline.components.settings import short_json
 from ctrpipe.pipeline.config import Kubeflow, RunConfig, check_config, load_config, read_yaml
 from ctrpipe.pipeline.kubeflow import work
-from ctrpipe.pipeline.kubeflow.compile import compile_pipeline, pipeline_name
+from ctrpipe.pipeline.kubeflow.compile import compile_pipeline, pipeline_name, write_package
 from ctrpipe.pipeline.kubeflow.nodes import arguments, graph_nodes
 from ctrpipe.pipeline.kubeflow.submit import read_package
 from ctrpipe.pipeline.kubeflow.task import Task, local_path
@@ -200,6 +203,16 @@ def test_the_file_names_the_service_account_with_which_it_is_submitted(compiled,
     text = compiled[0].read_text().partition("\n")[2]
     (tmp_path / "without.yaml").write_text(text)
     assert read_package(tmp_path / "without.yaml").account is None
+
+
+def test_the_file_may_be_in_a_store(compiled, s3, monkeypatch, tmp_path):
+    monkeypatch.setenv(CACHE, str(tmp_path))
+    url = f"{s3.url}/pipeline.yaml"
+    write_package(url, compiled[0].read_text())
+    fetched = read_package(fetch_file(url))
+    assert dataclasses.replace(fetched, path=compiled[0]) == read_package(compiled[0])
+    with pytest.raises(InputError, match="no such bucket"):
+        write_package(f"{s3.url}-none/pipeline.yaml", "")
 
 
 def test_no_path_of_this_machine_is_in_the_file(compiled):

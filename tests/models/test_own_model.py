@@ -1,7 +1,10 @@
 """A model of a user's own, named `module:Class`: found, checked, trained and served like those of the registry."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 import textwrap
 
 import numpy as np
@@ -152,6 +155,23 @@ def test_an_own_model_that_fails_or_returns_another_shape_is_one_line_before_the
     assert re.fullmatch(
         rf"/.*/{own}.py, line \d+: code of {own} failed \(KeyError: .*b\); correct it or leave it out", why("Key")
     )
+
+
+@pytest.mark.slow
+def test_a_check_of_an_own_model_prints_what_a_check_prints_alone(own, tmp_path):
+    (tmp_path / "log.csv").write_text("click,c\n" + "".join(f"{n % 2},v{n % 7}\n" for n in range(200)))
+    data = {"format": "csv", "header": True, "labels": {"ctr": "click"}, "paths": ["log.csv"]}
+    config = {
+        "name": "own",
+        "data": {**data, "split": {"by": "hash"}},
+        "features": [{"kind": "categorical", "columns": ["c"]}],
+        "model": {"name": f"{own}:Sum"},
+    }
+    (tmp_path / "own.yaml").write_text(json.dumps(config))
+    command = [sys.executable, "-m", "ctrpipe", "check", "own.yaml"]
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "") and "200 rows read" in done.stdout
 
 
 @pytest.mark.slow

@@ -54,6 +54,12 @@ def test_a_model_that_was_still_improving_gets_more_epochs(stopped: str) -> None
     assert texts[0].startswith("raise training.epochs")
 
 
+@pytest.mark.parametrize(("losses", "best"), [([0.641, 0.643], 0), ([0.66, 0.65, 0.64, 0.65], 2)])
+def test_a_model_that_got_worse_in_the_last_epochs_is_not_told_to_train_more(losses: list[float], best: int) -> None:
+    texts = tried("auc", auc=0.76, baseline=LR, best=best, stopped=f"all {len(losses)} epochs done", losses=losses)
+    assert not any("training.epochs" in text for text in texts)
+
+
 def test_a_model_behind_the_baseline_that_was_still_improving_gets_more_epochs_and_is_not_too_large() -> None:
     falling = [1 - number / 100 for number in range(9)]
     texts = tried("auc", baseline=LR, best=8, stopped="all 9 epochs done", losses=falling)

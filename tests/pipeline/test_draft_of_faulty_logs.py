@@ -1,6 +1,7 @@
 """`ctrpipe init` on logs with gaps, mixed spellings, blanks and signs: what it drafts, or the line it ends in."""
 
 import datetime
+import json
 import pathlib
 import random
 import re
@@ -14,7 +15,9 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.pipeline.config import RunConfig, load_config
 from ctrpipe.pipeline.draft.check_log import check_log
 from ctrpipe.pipeline.draft.page import Said, draft
+from ctrpipe.pipeline.draft.recipe import count_rows
 from ctrpipe.transforms.log.readers import LogReader
+from ctrpipe.transforms.log.sample import read_sample
 
 pytestmark = pytest.mark.usefixtures("trees")
 
@@ -188,8 +191,11 @@ def test_infinite_numbers_are_numbers_and_said(tmp_path):
         ('"1,{:0>5}"', {"thousands": ","}),
         ("{} EUR", {"suffix": "EUR", "thousands": ","}),
         ("1'{:0>5}", {"thousands": "'"}),
+        ("KSh {}", {"prefix": "KSh", "thousands": ","}),
+        ("{} Kč", {"suffix": "Kč", "thousands": ","}),
         ("{} kg", {"suffix": "kg", "thousands": ","}),
         ("{}min", {"suffix": "min", "thousands": ","}),
+        ("{} / 5", {"suffix": "/ 5", "thousands": ","}),
     ],
 )
 @pytest.mark.parametrize("values", [RARE, NUMBERS])
@@ -197,7 +203,7 @@ def test_numbers_with_a_unit_or_thousands_are_numbers_of_that_form(tmp_path, for
     path = log(tmp_path, price=[form.format(value) for value in values])
     config, unsure = drafted(path)
     assert (kinds(config)["price"], written_form(config), unsure) == ("numeric", written, [])
-    texts = [form.format(value).strip('"').replace("1,", "1").replace("'", "") for value in values]
+    texts = [form.format(value).split(" / ")[0].strip('"').replace("1,", "1").replace("'", "") for value in values]
     expected = [float(re.sub(r"[^0-9.]", "", text)) for text in texts]
     reader = LogReader(RunConfig.model_validate(config).log_spec)
     read = [row["price"] for batch in reader.read(path) for row in batch.rows.to_pylist()]
@@ -488,3 +494,41 @@ def test_a_label_and_a_weight_of_amounts_are_one_line(tmp_path):
     }
     [line] = check_log(RunConfig.model_validate(values), [path]).errors
     assert line.startswith("200 of 200 rows are malformed") and "found '$0.50'" in line
+
+
+@pytest.mark.parametrize(
+    ("form", "told"),
+    [
+        ("{}.85;2.{}5", "two numbers in one column, such as a place"),
+        ("{}.85,2.{}5", "two numbers in one column"),
+        ('{{""a"": {}, ""b"": {}}}', "objects, as "),
+    ],
+)
+def test_a_column_of_two_values_in_one_is_asked_about(tmp_path, form, told):
+    places = [f'"{form.format(n % 7, n % 5)}"' for n in range(ROWS)]
+    config, unsure = drafted(log(tmp_path, header="click,site,price,place", place=places))
+    assert kinds(config)["place"] == "categorical"
+    assert unsure[0].startswith("place: ") and told in unsure[0]
+
+
+def test_the_rows_of_parquet_files_after_text_are_counted(tmp_path):
+    text = log(tmp_path)
+    pyarrow.parquet.write_table(pa.table({"click": [0, 1] * 50_000, "site": ["a"] * 100_000}), tmp_path / "z.parquet")
+    assert 100_000 <= count_rows([text, str(tmp_path / "z.parquet")], read_sample(text)) < 101_000
+
+
+@pytest.mark.parametrize(("most", "asks"), [(2, True), (5, False)])
+def test_a_label_up_to_two_is_asked_about(tmp_path, most, asks):
+    clicks = [most if n % 40 == 0 else int(click) for n, click in enumerate(CLICKS)]
+    config, unsure = drafted(log(tmp_path, click=[str(click) for click in clicks]))
+    assert config["data"]["labels"] == {"ctr": {"column": "click", "threshold": 1}}
+    assert ["2.5% have 2: is it a count, or does it mean something else" in text for text in unsure[:1]] == [
+        True
+    ] * asks
+
+
+@pytest.mark.parametrize(("end", "told"), [(",\n", "Extra data, column 31"), ("", "Extra data, column 31")])
+def test_objects_that_are_no_json_lines_are_named(tmp_path, end, told):
+    (tmp_path / "log.jsonl").write_text((json.dumps({"click": 1, "site": "s11111"}) + end) * 50)
+    with pytest.raises(InputError, match=rf"log.jsonl: line 1: not valid JSON \({told}\); write one object per line"):
+        draft([str(tmp_path / "log.jsonl")])

@@ -1,6 +1,7 @@
 """What `ctrpipe init` drafts for logs of searches, mailings, insurances, and for the input of other learners."""
 
 import pathlib
+import re
 
 import numpy as np
 import pandas as pd
@@ -131,6 +132,7 @@ def test_texts_that_do_not_repeat_but_have_parts_that_do_are_told(tmp_path, valu
         ("{0} 3:1 17:0.5", "LIBSVM or LIBFFM"),
         ("+{0} 3:1 17:0.5 # a row", "LIBSVM or LIBFFM"),
         ("{0} 0:3:1 1:17:0.5", "LIBSVM or LIBFFM"),
+        ("{0} qid:7 1:0.5 2:0.25 #docid = d3", "LIBSVM or LIBFFM"),
         ("{0} |a site_{0} |b ad_4 price:0.5", "Vowpal Wabbit"),
         ("{0} 2.0 'tag |a site_{0} b", "Vowpal Wabbit"),
     ],
@@ -395,3 +397,49 @@ def test_a_step_before_the_label_is_left_out_and_said(tmp_path):
     values, unsure = drafted(tmp_path, {"fri": free, "ort": ["x", "y", "z", "w"] * 500, **words}, label="köpte")
     assert set(kinds(values)) == {"fri", "ort"}
     assert any(line.startswith("klickade: ja in every row with a click, as a step before it") for line in unsure)
+
+
+def test_a_column_of_two_words_is_named_where_no_label_is_known(tmp_path):
+    rows = 200
+    log = {"jinsia": RANDOM.choice(["me", "ke"], rows), "mji": RANDOM.choice(["a", "b", "c"], rows)}
+    log |= {"alinunua": RANDOM.choice(["ndiyo", "hapana"], rows, p=[0.2, 0.8])}
+    message = "looks like a label; name it with --label, such as jinsia (ke or me) or alinunua (hapana or ndiyo)"
+    with pytest.raises(InputError, match=re.escape(message)):
+        drafted(tmp_path, log)
+    values, _ = drafted(tmp_path, log, label="alinunua")
+    rule = {"column": "alinunua", "positive": ["ndiyo"], "negative": ["hapana"]}
+    assert values["data"]["labels"] == {"ctr": rule}
+
+
+def test_a_result_of_two_words_is_a_label_and_a_persons_status_is_none(tmp_path):
+    rows = 400
+    log = {"marital_status": RANDOM.choice(["single", "married"], rows), "term": RANDOM.choice(["36 m", "60 m"], rows)}
+    with pytest.raises(InputError, match=r"such as term \(36 m or 60 m\) or marital_status \(married"):
+        drafted(
+            tmp_path,
+            {"term": log["term"], "marital_status": log["marital_status"], "purpose": ["a", "b", "c", "d"] * 100},
+        )
+    log["Loan Status"] = RANDOM.choice(["Fully Paid", "Charged Off"], rows, p=[0.8, 0.2])
+    values, unsure = drafted(tmp_path, log | {"purpose": ["x", "y", "z", "w"] * 100})
+    rule = {"column": "Loan Status", "positive": ["Charged Off"], "negative": ["Fully Paid"]}
+    assert values["data"]["labels"] == {"ctr": rule} and "Loan Status" not in kinds(values)
+    assert any(line.startswith("Loan Status: positive is 'Charged Off'") and line.endswith("?") for line in unsure)
+
+
+def test_shortened_names_of_amounts_are_numbers_and_flags_with_such_a_word_are_categories(tmp_path):
+    rows = 600
+    log = {"loan_amnt": RANDOM.integers(20, 90, rows) * 50, "mths_since_late": RANDOM.integers(1, 80, rows)}
+    log |= {"is_premium": RANDOM.choice([1.0, 0.0, np.nan], rows), "hasDiscount": RANDOM.integers(0, 2, rows)}
+    log |= {"premium": RANDOM.integers(1, 40, rows), "click": RANDOM.integers(0, 2, rows)}
+    numbers = dict.fromkeys(("loan_amnt", "mths_since_late", "premium"), "numeric")
+    assert kinds(drafted(tmp_path, log)[0]) == numbers | dict.fromkeys(("is_premium", "hasDiscount"), "categorical")
+
+
+def test_the_rows_own_time_is_not_asked_about_because_a_signup_was_before(tmp_path):
+    rows = 600
+    shown = pd.Timestamp("2026-03-01") + pd.to_timedelta(np.arange(rows) * 60, unit="s")
+    log = {"signup": shown - pd.to_timedelta(RANDOM.integers(1, 90, rows), unit="D"), "shown_at": shown}
+    log |= {"until": shown + pd.to_timedelta(RANDOM.integers(1, 90, rows), unit="D"), "click": [0, 1] * 300}
+    _, unsure = drafted(tmp_path, log)
+    assert not any(line.startswith("shown_at:") for line in unsure)
+    assert any(line.startswith("until:") and "times after those of shown_at: are they known" in line for line in unsure)

@@ -134,6 +134,14 @@ def test_what_is_1_in_clicked_rows_alone_is_left_out_whatever_its_name(tmp_path:
     assert "#? reached: 1 only in rows with a click" in text and "#? page_2: yes only in rows with a click" in text
 
 
+def test_a_number_that_is_0_without_a_click_is_left_out_and_another_is_kept(tmp_path: pathlib.Path) -> None:
+    paid = CLICK * RANDOM.integers(0, 2, ROWS) * RANDOM.uniform(1, 90, ROWS).round(2)
+    before = RANDOM.integers(0, 2, ROWS) * RANDOM.uniform(1, 90, ROWS).round(2)
+    found, text, _ = drafted(tmp_path, click=CLICK, recovered=paid, owed=before)
+    assert features(found) == {"site": "categorical", "owed": "numeric"}
+    assert "#? recovered: other than 0 only in rows with a click" in text
+
+
 @pytest.mark.parametrize(
     ("name", "of_click", "of_other", "is_left_out"),
     [

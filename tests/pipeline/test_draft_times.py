@@ -210,7 +210,9 @@ def test_times_that_are_not_read_are_left_out_by_their_name(written, what):
 
 
 @pytest.mark.parametrize(
-    ("form", "name"), [("%GW%V", "day"), ("%Y-%m", "day"), ("%m/%Y", "day"), ("%Y%m", "month"), ("%y%m", "yymm")]
+    ("form", "name"),
+    [("%GW%V", "day"), ("%Y-%m", "day"), ("%m/%Y", "day"), ("%Y%m", "month"), ("%y%m", "yymm")]
+    + [("%b-%Y", "issue_d"), ("%Y, %B", "cohort")],
 )
 def test_weeks_and_months_are_categories_that_are_asked_about(form, name):
     found = guess((day.strftime(form) for day in DAYS), name)

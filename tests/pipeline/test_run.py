@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from ctrpipe.common import stores
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.output_folder import check_output, one_run_at_a_time
 from ctrpipe.pipeline.config import Monitoring, RunConfig
@@ -127,81 +128,57 @@ def test_the_logs_to_compare_with_are_known_by_their_contents(tmp_path, monkeypa
         run_inputs.find_monitored(Monitoring(serving=["absent*"]))
 
 
-def test_threads_of_a_run_share_as_many_heaps_as_there_are_cores(tmp_path, monkeypatch):
-    heaps: list[int] = []
-    monkeypatch.setattr(run, "share_heaps", heaps.append)
-    monkeypatch.setattr(run, "cores", lambda: 3)
-    (tmp_path / "log.tsv").write_text("0\t1\n1\t2\n")
+def prepared(folder: pathlib.Path, **options: object) -> int:
+    """The number of workers that `run.prepare_process` wants for a log of 80 bytes."""
+    (folder / "log.tsv").write_text("0\t1\n1\t2\n" * 10)
     data = {"columns": ["label", "n"], "labels": {"ctr": "label"}}
     values = {"name": "x", "data": data, "features": [{"kind": "numeric", "columns": ["n"]}], "model": {"name": "lr"}}
-    with run.working_ahead(RunConfig.model_validate(values), [str(tmp_path / "log.tsv")], tmp_path / "out"):
-        assert heaps == [3]
+    return run.prepare_process(RunConfig.model_validate(values | options), [str(folder / "log.tsv")])
 
 
-AHEAD = """
-import contextlib, json, pathlib, sys
-from ctrpipe.pipeline.run import run
-from ctrpipe.pipeline.config import RunConfig
-run.AHEAD_BYTES = 20
-run.cores = lambda: 2
-run.preload, run.preload_in_forks = lambda module: warmed.append("alone"), lambda module, most: warmed.append("copy")
-folder = pathlib.Path(sys.argv[1])
-(folder / "log.tsv").write_text("0\\t1\\n1\\t2\\n" * 10)
-features = [{"kind": "numeric", "columns": ["n"]}]
-values = {"name": "x", "data": {"columns": ["label", "n"], "labels": {"ctr": "label"}}, "features": features}
-
-def started(**options):
-    global warmed
-    warmed = []
-    config = RunConfig.model_validate(values | {"model": {"name": "lr"}} | options)
-    with run.working_ahead(config, [str(folder / "log.tsv")], folder / "out") as libraries_loaded:
-        before = list(warmed)
-        libraries_loaded()
-        return [len(list(folder.glob("out/tfx/.read-*"))) > 0, before, warmed]
-
-found = [started()]
-
-class NoReader(contextlib.AbstractContextManager):
-    # Leaves the folder of a reader, which takes seconds to start and is in test_read_ahead.py.
-    def __init__(self, spec, files, seed, near, processes):
-        assert isinstance(seed, int) and processes == 2
-        self.folder = near / ".read-1"
-        self.folder.mkdir(parents=True)
-
-    def __exit__(self, *error):
-        self.folder.rmdir()
-
-    def wait(self):
-        pass
-
-run.ReadAhead = NoReader
-found += [started(workers=1), started(beam_args=["--x"])]
-(folder / "out" / "tfx").mkdir(parents=True, exist_ok=True)
-(folder / "out" / "tfx" / "metadata.sqlite").touch()
-found.append(started())
-(folder / "out" / "tfx" / "metadata.sqlite").unlink()
-run.threading.active_count = lambda: 2
-found.append(started())
-run.AHEAD_BYTES = 1000
-found.append(started())
-run.threading.active_count = lambda: 1
-found.append(started())
-print(json.dumps(found))
-"""
+@pytest.fixture
+def heaps(monkeypatch):
+    """What the run sets of its process: the heaps. It has three cores, no TensorFlow and a large log."""
+    given: list[int] = []
+    monkeypatch.setattr(run, "share_heaps", given.append)
+    monkeypatch.setattr(run, "cores", lambda: 3)
+    monkeypatch.setattr(run, "SMALL_LOG_BYTES", 79)
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    return given
 
 
-@pytest.mark.slow
-def test_a_log_is_read_ahead_where_the_run_is_sure_to_read_it_and_that_pays(tmp_path):
-    found = subprocess.run([sys.executable, "-c", AHEAD, tmp_path], capture_output=True, text=True, cwd=ROOT)
-    assert found.returncode == 0, found.stderr
-    copied, alone, neither = [True, [], ["copy"]], [True, ["alone"], ["alone"]], [False, [], []]
-    expected = {
-        "large": copied,
-        "one process": neither,
-        "Beam": neither,
-        "a folder with results": [False, *copied[1:]],
-        "in a process with threads": alone,
-        "small, in a process with threads": neither,
-        "small": neither,
-    }
-    assert dict(zip(expected, json.loads(found.stdout), strict=True)) == expected
+def test_threads_of_a_run_share_as_many_heaps_as_there_are_cores(tmp_path, heaps):
+    prepared(tmp_path)
+    assert heaps == [3]
+
+
+def test_workers_are_forked_for_a_large_log_in_a_process_without_tensorflow(tmp_path, heaps, monkeypatch):
+    assert (prepared(tmp_path), prepared(tmp_path, workers=2)) == (3, 2)
+    assert (prepared(tmp_path, workers=1), prepared(tmp_path, beam_args=["--x"])) == (0, 0)
+    monkeypatch.setitem(sys.modules, "tensorflow", sys)
+    assert prepared(tmp_path) == 0
+    monkeypatch.delitem(sys.modules, "tensorflow")
+    monkeypatch.setattr(run, "SMALL_LOG_BYTES", 80)
+    assert prepared(tmp_path) == 0
+    monkeypatch.setattr(run, "SMALL_LOG_BYTES", 0)
+    monkeypatch.setattr(run, "cores", lambda: 1)
+    assert prepared(tmp_path) == 0
+
+
+def test_a_process_with_threads_or_with_a_client_of_a_store_is_not_forked(monkeypatch):
+    forked: list[tuple[str, int]] = []
+    monkeypatch.setattr(run, "fork_workers", lambda module, processes: forked.append((module, processes)))
+    monkeypatch.setattr(run.threading, "active_count", lambda: 1)
+    stores._client.cache_clear()
+    run._fork_if_possible(0)
+    assert not forked
+    run._fork_if_possible(2)
+    assert forked == [(run.WORKER_MODULES, 2)]
+    monkeypatch.setattr(run.threading, "active_count", lambda: 2)
+    run._fork_if_possible(2)
+    monkeypatch.setattr(run.threading, "active_count", lambda: 1)
+    monkeypatch.setattr(stores, "_s3", lambda *given: given)
+    stores._filesystem(stores._place("s3://bucket/log.tsv"))
+    run._fork_if_possible(2)
+    stores._client.cache_clear()
+    assert len(forked) == 1

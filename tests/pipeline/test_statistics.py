@@ -145,7 +145,7 @@ def artifact(kind: type, folder: pathlib.Path, splits: list[str] | None = None):
 def test_the_processes_of_the_transform_end_before_a_training_run(tmp_path, monkeypatch):
     """They hold memory that the training run needs."""
     calls: list[str] = []
-    for name in ("analyze", "transform", "end_preloaded"):
+    for name in ("analyze", "transform", "end_forked_workers"):
         note = functools.partial(calls.append, name)
         monkeypatch.setattr(
             log_transform, name, lambda *_, note=note, **__: note() or types.SimpleNamespace(clipped={})
@@ -156,7 +156,7 @@ def test_the_processes_of_the_transform_end_before_a_training_run(tmp_path, monk
     settings = log_transform.TransformSettings(spec=SPEC, seed=0, former=None).model_dump_json()
     outputs = {"transform_graph": graph, "transformed_examples": packed}
     run(examples=examples, **outputs, settings=settings, workers=ONE.to_json(), code_version="")
-    assert calls == ["analyze", "transform", "end_preloaded"]
+    assert calls == ["analyze", "transform", "end_forked_workers"]
 
 
 def test_the_component_writes_what_example_validator_reads(split, tmp_path):

@@ -20,9 +20,12 @@ from ctrpipe.common.errors import InputError
 from ctrpipe.models.base.saved import save_model
 from ctrpipe.pipeline.config import Model, Training, WarmStart
 from ctrpipe.pipeline.training import follow, member
+from ctrpipe.pipeline.training.checkpoint import REFIT, STATE
 from ctrpipe.pipeline.training.cluster import Cluster, read_cluster
 from ctrpipe.pipeline.training.job import TrainingJob
 from ctrpipe.pipeline.training.process import ENDED, JOINED, LOST, TrainingProcess
+from ctrpipe.pipeline.training.stages import train_here
+from ctrpipe.pipeline.training.tensorflow_learner import TensorFlowLearner
 from ctrpipe.pipeline.training.train import train
 from ctrpipe.pipeline.training.warm_start import Start
 from ctrpipe.transforms.features.table_rows import NONE, SourceRows
@@ -111,6 +114,17 @@ def test_two_workers_train_the_model_of_one_process(changes, files, tmp_path, mo
         )
     for found, expected in zip(together.learner.weights(), alone.learner.weights(), strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_follower_leaves_the_state_that_its_chief_still_writes_alone(files, tmp_path, monkeypatch):
+    """On one machine, or on a shared file system, the follower sees the chief's folder."""
+    monkeypatch.setattr(TensorFlowLearner, "is_chief", False)
+    (tmp_path / REFIT).mkdir()
+    (tmp_path / REFIT / STATE).touch()
+    settings = {**CLIPPED, "epochs": 1, "refit": True, "distribution": "one_device", "backend": "tensorflow"}
+    training = Training(**settings)
+    assert train_here(TrainingJob(SMALL, training, MAP, *files, 1), tmp_path, None).state is None
 
 
 @pytest.mark.large(like=KILLED_WORKER_TEST)

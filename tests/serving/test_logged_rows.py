@@ -170,11 +170,29 @@ def test_a_boolean_is_the_word_of_the_models_log(folder, tmp_path, known):
     for column, values in {"c": known, "tags": ["a"]}.items():
         (version / "assets" / f"vocabulary_{column}").write_text("\n".join(values) + "\n")
     request = {"instances": [{"c": value} for value in (True, False, "true", None, "other")]}
-    _, inputs = LoggedRows(1 << 20).inputs(version_of(tmp_path), request, "", 100, Left())
+    read = LoggedRows(1 << 20)
+    if known[-1] == "true":
+        with pytest.raises(ServingError, match="instances, c: booleans, and the model's log writes them in several wa"):
+            read.inputs(version_of(tmp_path), request, "", 100, Left())
+        return
+    _, inputs = read.inputs(version_of(tmp_path), request, "", 100, Left())
     changed = [b"True", b"False", b"True", b"", b"other"]
-    assert inputs["c"].tolist() == (
-        changed if known[-1] in ("False", "often") else [b"1", b"0", b"true", b"", b"other"]
-    )
+    assert inputs["c"].tolist() == (changed if known[0] == "True" else [b"1", b"0", b"true", b"", b"other"])
+
+
+@pytest.mark.parametrize(("value", "code"), [(2139, "02139"), (0.5, "0.50"), (12000, "12e3"), ([7, 2139], "02139")])
+def test_a_number_is_refused_where_the_models_log_has_another_text_for_it(folder, tmp_path, value, code):
+    version = shutil.copytree(folder / "1", tmp_path / "1")
+    column = "tags" if isinstance(value, list) else "c"
+    for name in ("c", "tags"):
+        (version / "assets" / f"vocabulary_{name}").write_text(f"10001\n{code}\n")
+    read, served = LoggedRows(1 << 20), version_of(tmp_path)
+    told = f"instances, {column}: numbers, and the model's log has texts such as '{code}'"
+    with pytest.raises(ServingError, match=told):
+        read.inputs(served, {"instances": [{column: value}]}, "", 100, Left())
+    rows = [{"c": 10001}, {"c": code}, {"c": 99}, {"c": math.nan}]
+    _, inputs = read.inputs(served, {"instances": rows}, "", 100, Left())
+    assert inputs["c"].tolist() == [b"10001", code.encode(), b"99", b""]
 
 
 def test_the_deadline_is_looked_at_within_a_long_list_too(folder):

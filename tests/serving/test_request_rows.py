@@ -95,19 +95,34 @@ def test_skew_is_measured_between_the_log_and_what_was_served(prepared, tmp_path
     assert [column["column"] for column in result["comparisons"][0]["columns"] if column["breached"]] == ["c2"]
 
 
-def test_candidates_share_their_text(tmp_path):
-    spec = LogSpec.model_validate(
-        {
-            "data": {"columns": ["click", "n", "t"], "labels": {"ctr": "click"}},
-            "features": [{"kind": "numeric", "columns": ["n"]}, {"kind": "categorical", "columns": ["t"]}],
-        }
-    )
+TWO_COLUMNS = LogSpec.model_validate(
+    {
+        "data": {"columns": ["click", "n", "t"], "labels": {"ctr": "click"}},
+        "features": [{"kind": "numeric", "columns": ["n"]}, {"kind": "categorical", "columns": ["t"]}],
+    }
+)
+
+
+def candidates() -> PredictionLog:
     record = PredictionLog()
     record.predict_log.request.inputs["n"].CopyFrom(tf.make_tensor_proto(np.array([1, 2, 3], np.float32)))
     record.predict_log.request.inputs["t"].CopyFrom(tf.make_tensor_proto([b"text"]))
-    write(tmp_path / "1.tfrecord", record.SerializeToString())
-    assert write_rows(tmp_path, spec, tmp_path / "out.parquet").rows == 3
+    return record
+
+
+def test_candidates_share_their_text(tmp_path):
+    write(tmp_path / "1.tfrecord", candidates().SerializeToString())
+    assert write_rows(tmp_path, TWO_COLUMNS, tmp_path / "out.parquet").rows == 3
     assert pa.parquet.read_table(tmp_path / "out.parquet")["t"].to_pylist() == [b"text"] * 3
+
+
+def test_a_request_for_the_log_s_description_has_no_rows_to_miss(tmp_path):
+    asked = PredictionLog()
+    asked.log_metadata.model_spec.signature_name = "log_spec"
+    asked.predict_log.request.inputs["request"].CopyFrom(tf.make_tensor_proto([b""]))
+    write(tmp_path / "1.tfrecord", asked.SerializeToString(), candidates().SerializeToString())
+    written = write_rows(tmp_path, TWO_COLUMNS, tmp_path / "out.parquet")
+    assert (written.requests, written.rows, dict(written.skipped)) == (1, 3, {})
 
 
 def write(path, *records):

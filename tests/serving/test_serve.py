@@ -84,7 +84,11 @@ def test_a_signal_that_another_thread_takes_ends_the_server(small_model, free_po
     def ready(addresses):
         threading.Timer(0.2, lambda: signal.pthread_kill(threading.get_ident(), number)).start()
 
-    serve(ServerOptions(small_model, "m", port=free_port), ready)
+    before = signal.signal(number, signal.SIG_DFL)  # it is ignored where the tests run under nohup
+    try:
+        serve(ServerOptions(small_model, "m", port=free_port), ready)
+    finally:
+        signal.signal(number, before)
 
 
 @pytest.mark.timeout(60)

@@ -11,6 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from ctrpipe.common.errors import InputError
+from ctrpipe.transforms.log.formats.csv import Csv
+from ctrpipe.transforms.log.formats.parquet import Parquet
 from ctrpipe.transforms.log.readers import LogReader, plan
 from ctrpipe.transforms.log.spec import LogSpec
 
@@ -167,3 +169,21 @@ def test_a_timestamp_beside_a_text_file_is_refused(tmp_path):
     data = {"format": "csv", "header": True, "labels": {"ctr": "y"}}
     with pytest.raises(InputError, match=r"log.csv: column c is text, and of type timestamp\[us\] in .*: equal values"):
         plan([typed, str(tmp_path / "log.csv")], SPEC.model_validate(SPEC.model_dump() | {"data": data}))
+
+
+@pytest.mark.parametrize("name", ["csv", "parquet"])
+def test_a_file_of_texts_is_read_once_for_all_columns(name, tmp_path, monkeypatch):
+    typed = {"y": [0], "c": [7], "tags": [[7]], "n": [1.0], "t": ["2026-05-01"]}
+    pq.write_table(pa.table(typed), tmp_path / "typed.parquet")
+    text = str(tmp_path / f"text.{name}")
+    if name == "csv":
+        (tmp_path / "text.csv").write_text("y,c,tags,n,t\n0,7,a|7,1,2026-05-01\n")
+    else:
+        pq.write_table(pa.table(typed | {"c": ["7"], "tags": [["a", "7"]]}), text)
+    reads = []
+    for kind, method in ((Csv, "read"), (Parquet, "texts")):
+        whole = getattr(kind, method)
+        monkeypatch.setattr(kind, method, lambda self, *given, of=whole: reads.append(given) or of(self, *given))
+    data = {"format": name, "header": name == "csv", "labels": {"ctr": "y"}}
+    assert plan([str(tmp_path / "typed.parquet"), text], SPEC.model_validate(SPEC.model_dump() | {"data": data}))
+    assert len(reads) == 1

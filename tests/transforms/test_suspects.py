@@ -405,3 +405,38 @@ def test_times_before_1970_are_no_click_rates_and_raise_no_warning() -> None:
     numbers_of_days = -86_400 * RANDOM.integers(1, 400, ROWS)
     with np.errstate(over="raise"):
         assert found(numbers(numbers_of_days), "numeric") == []
+
+
+@pytest.mark.parametrize(
+    ("form", "told"),
+    [
+        ("{}.85;2.{}5", "x: two numbers in one column, such as a place, as "),
+        ("({}.5, -0.{})", "x: two numbers in one column"),
+        ('{{"a": {}, "b": {}}}', "x: objects, as {"),
+        ("{{'a': {}, 'b': {}}}", "x: objects, as {"),
+        ("v{}.85;2.{}5", ""),
+        ("{{{}}}{}", ""),
+        ("{}.{}", ""),
+    ],
+)
+def test_categories_that_are_composed_of_several_values_are_named(form: str, told: str) -> None:
+    column = texts([form.format(row % 7, row % 5) for row in range(ROWS)])
+    named = [text for text in found(column) if "read as categories" in text]
+    assert [text.startswith(told) for text in named] == ([True] if told else [])
+
+
+@pytest.mark.parametrize("kind", ["numeric", "categorical"])
+@pytest.mark.parametrize(
+    ("name", "falls", "is_said"),
+    [("pos", True, True), ("ad_rank", True, True), ("pos", False, False), ("price", True, False)],
+)
+def test_the_place_of_an_impression_is_named(kind: str, name: str, falls: bool, is_said: bool) -> None:
+    place = RANDOM.integers(1, 11, ROWS)
+    clicks = RANDOM.random(ROWS) < (0.5 / place if falls else 0.2)
+    data = {"format": "csv", "header": True, "labels": {"ctr": "click"}}
+    feature = {"kind": kind, "columns": [name]}
+    rows = pa.table({"click": numbers(clicks), name: texts(place) if kind == "categorical" else numbers(place)})
+    said = [each.text for each in suspects(LogSpec.model_validate({"data": data, "features": [feature]}), rows)]
+    assert ["as the place of an impression" in text for text in said] == [True] * is_said
+    placed = LogSpec.model_validate({"data": data, "features": [feature | {"role": "position"}]})
+    assert not list(suspects(placed, rows))

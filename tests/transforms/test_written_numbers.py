@@ -48,6 +48,7 @@ def read(log: LogSpec, path: object) -> tuple[list[float | None], list[str]]:
         (EUROS, {"3.892,71 €": 3892.71, "3.892,71\u00a0€": 3892.71, "12€": 12, "1.50€": None, "1,50": None}),
         ({"suffix": "kg"}, {"0.4 kg": 0.4, "400 g": None, "0.4kg": 0.4, "4": None}),
         ({"suffix": "%"}, {"85%": 85, "8.5 %": 8.5}),
+        ({"suffix": "/ 5"}, {"3.1 / 5": 3.1, "4/ 5": 4, "5": None, "3.1 / 10": None, "/ 5": None}),
         ({"thousands": "'"}, {"1'234.5": 1234.5, "1\u2019234": 1234, "12'34": None, "77": 77}),
         ({"thousands": " ", "decimal": ","}, {"1 234,5": 1234.5, "1\u202f234\u00a0567": 1234567, "1.5": None}),
         ({"decimal": ","}, {"1,5": 1.5, "1.5": None, "7": 7}),
@@ -63,6 +64,7 @@ def test_a_form_is_one_number_or_none(written, numbers):
     [
         ({}, "give a prefix"),
         ({"prefix": "2x"}, "without digits"),
+        ({"suffix": "5 kg"}, "without digits"),
         ({"thousands": "."}, "stands between thousands and before decimals"),
         ({"thousands": ",", "decimal": ","}, "stands between thousands and before decimals"),
     ],

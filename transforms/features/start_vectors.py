@@ -1,4 +1,4 @@
-"""Pretrained vectors that initialise a model's embeddings, written beside the transform graph.
+"""Pretrained vectors that initialise a model's embeddings, written next to the transform graph.
 
 Does not import TensorFlow, which training on JAX does not need.
 """

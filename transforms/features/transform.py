@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ctrpipe.transforms.features.learned import Former
 
 GRAPH, METADATA = "transform_fn", "transformed_metadata"  # TFT's names
-# In the same folder, beside NUMBERS: results of these methods of Learned.
+# In the same folder as NUMBERS: results of these methods of Learned.
 LIMITS, AGES = "limits.json", "ages.json"
 # Time to count and to transform a row in one process, measured on Criteo's 39 columns.
 COUNT_SECONDS, TRANSFORM_SECONDS = 1e-6, 2.5e-6

@@ -5,11 +5,13 @@ value. A column with a line break in a value has its own file, with escaped line
 does not import TensorFlow.
 """
 
+import functools
 import pathlib
 import re
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ctrpipe.transforms.log.spec import LogSpec
 
@@ -54,30 +56,51 @@ def write_lines(path: pathlib.Path, lines: Sequence[bytes]) -> str:
     return str(path)
 
 
-def read_vocabularies(assets: pathlib.Path, spec: LogSpec) -> dict[str, pa.Array]:
-    """Returns the vocabularies of a finished transform by column, binary; a text's under its first column.
+class VocabularyFiles:
+    """Reads the vocabularies of a finished transform by column. The shared file is read once.
 
     Args:
         assets: The assets folder of a transform graph, or of a SavedModel that contains one.
         spec: The description of the log.
-
-    Raises:
-        OSError: a file is absent.
     """
-    columns = list(column_numbers(spec))
-    lines: dict[str, list[bytes]] = {}
-    for line in _read(assets / SHARED) if (assets / SHARED).exists() else ():
-        number, _, value = line.partition(END.encode())
-        lines.setdefault(columns[int(number)], []).append(value)
+
+    def __init__(self, assets: pathlib.Path, spec: LogSpec) -> None:
+        self._assets = assets
+        self._spec = spec
+
+    def read(self, column: str) -> pa.Array:
+        """Returns the values of a column, binary; a text's under its first column.
+
+        Raises:
+            OSError: a file is absent.
+        """
+        if column in self._shared:
+            return self._shared[column]
+        name = vocabulary_name(column)
+        escaped = self._assets / f"{ESCAPED}{name}"
+        if escaped.exists():
+            return pa.array([_unescaped(line) for line in _read(escaped).to_pylist()], pa.binary())
+        return _read(self._assets / name)
+
+    @functools.cached_property
+    def _shared(self) -> dict[str, pa.Array]:
+        columns = list(column_numbers(self._spec))
+        lines: dict[str, list[bytes]] = {}
+        for line in _read(self._assets / SHARED).to_pylist() if (self._assets / SHARED).exists() else ():
+            number, _, value = line.partition(END.encode())
+            lines.setdefault(columns[int(number)], []).append(value)
+        return {column: pa.array(values, pa.binary()) for column, values in lines.items()}
+
+
+def read_vocabularies(assets: pathlib.Path, spec: LogSpec) -> dict[str, pa.Array]:
+    """Returns the vocabularies of a finished transform by column. See `VocabularyFiles`."""
+    files = VocabularyFiles(assets, spec)
     second = set(spec.text.columns[1:]) if spec.text else set()
-    for column in spec.vocabulary_columns:
-        if column not in lines and column not in second:
-            name = vocabulary_name(column)
-            escaped = assets / f"{ESCAPED}{name}"
-            lines[column] = [*map(_unescaped, _read(escaped))] if escaped.exists() else _read(assets / name)
-    return {column: pa.array(values, pa.binary()) for column, values in lines.items()}
+    return {column: files.read(column) for column in spec.vocabulary_columns if column not in second}
 
 
-def _read(path: pathlib.Path) -> list[bytes]:
-    lines = path.read_bytes().split(b"\n")[:-1]
-    return [] if lines == [EMPTY_VOCABULARY] else lines
+def _read(path: pathlib.Path) -> pa.Array:
+    """Returns the lines of a file, binary. Arrow splits them: Python's objects would take ten times the memory."""
+    text = pa.array([path.read_bytes().removesuffix(b"\n")], pa.large_binary())
+    lines = pc.list_flatten(pc.split_pattern(text, "\n")).cast(pa.binary())
+    return lines[:0] if lines[:2].to_pylist() == [EMPTY_VOCABULARY] else lines

@@ -35,6 +35,8 @@ class RawBatch:
         faults: The rows of `columns` that are known to be malformed, with their reasons.
         not_utf8: The rows of `columns` that may contain invalid UTF-8; None for all rows.
         text: Returns the text of a row in the file; None for a format that is not text.
+        numbers, truths: The columns, or lists, that have numbers and booleans in the file. None are known of a format
+            that has texts alone.
     """
 
     path: str
@@ -44,6 +46,8 @@ class RawBatch:
     faults: dict[int, str]
     not_utf8: list[int] | None
     text: Callable[[int], str] | None
+    numbers: frozenset[str] = frozenset()
+    truths: frozenset[str] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,7 +22,7 @@ _NUMBERS = ((r"[+-]?(0|[1-9]\d*)", "whole"), (r"0\d+", "zeros"), (r"[+-]?\d*[.,]
 def changed_values(spec: LogSpec, rows: Mapping[str, pa.Table]) -> Iterator[Suspect]:
     """Yields the columns of categories whose values in a later split are written unlike those of the training rows.
 
-    They may be words beside codes, 007 and 7.0 beside 7, or upper beside lower case.
+    They may be words and codes, 007 and 7.0 and 7, or upper and lower case.
 
     Args:
         spec: The description of the log.

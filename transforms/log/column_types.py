@@ -8,7 +8,7 @@ text 02139 and the number 2139, or the text True and a boolean. The values of CS
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -25,12 +25,12 @@ Types = Mapping[str, pa.DataType]
 _NUMBER, _TRUTH, _TEXT = "number", "truth", "text"
 # A number that is not written as the text of a number: 02139, +5, .5, 0.50, 12e3, 1.2e+04.
 _OTHERWISE = r"(?:[+-]?0\d[\d.]*|\+[\d.]+|-?\.\d+|-?\d+\.\d*[1-9]0+|-?\d+(?:\.\d+)?[eE]\+?\d+)"
-_WRITTEN_OTHERWISE = f"^{_OTHERWISE}$"
-_INTEGER = re.compile(r"0|-?[1-9]\d*", re.ASCII)
-_TRUTH_WORDS = ("true", "True", "TRUE", "false", "False", "FALSE")  # texts, beside booleans, which are 1 and 0
+WRITTEN_OTHERWISE = f"^{_OTHERWISE}$"
+_SIGNED = re.compile(r"[+-]?\d+", re.ASCII)
+_TRUTH_WORDS = ("true", "True", "TRUE", "false", "False", "FALSE")  # texts; a boolean is 1 or 0
 _WRITTEN_AS_WORDS = f"^(?:{'|'.join(_TRUTH_WORDS)})$"
 # Texts of a kind that the values of another kind never have, although they mean the same: (what they mean, which).
-_OTHERWISE_BY_KIND = {_NUMBER: ("number", _WRITTEN_OTHERWISE), _TRUTH: ("boolean", _WRITTEN_AS_WORDS)}
+_OTHERWISE_BY_KIND = {_NUMBER: ("number", WRITTEN_OTHERWISE), _TRUTH: ("boolean", _WRITTEN_AS_WORDS)}
 _OF_TEXT_FILES = pa.string_view()  # the type of each column in CSV and JSON, which no columnar file has
 
 
@@ -65,15 +65,15 @@ def types_of(schema: pa.Schema, columns: Iterable[str]) -> dict[str, pa.DataType
 def check_types(
     files: Iterable[tuple[str, Types]],
     columns: Iterable[str],
-    texts: Callable[[str, str], Iterable[pa.Array]],
+    texts: Callable[[str, Sequence[str]], Iterable[Mapping[str, pa.Array]]],
 ) -> None:
     """Checks that the files of a log write equal values of each column as equal texts.
 
     Args:
         files: The path of each file and the types of its columns; no types for a text file.
         columns: The columns whose values are compared as texts.
-        texts: Returns the values of a column of a file, given the path and the name. Called only for a column that is
-            text in one file and a number in another.
+        texts: Returns the values of columns of a file, given the path and the names. Called only for columns that are
+            text in this file and numbers or booleans in another.
 
     Raises:
         InputError: equal values have different texts.
@@ -84,6 +84,7 @@ def check_types(
             kind = types.get(name) if types else _OF_TEXT_FILES
             if kind is not None and (written := _written(kind)):
                 ways.setdefault(written, []).append(_Found(path, kind, written))
+    beside: dict[str, list[tuple[str, _Found, _Found]]] = {}  # by text file: the column, its type, and the other one
     for name, ways in by_column.items():
         first = [places[0] for places in ways.values()]
         for before, one in itertools.combinations(first, 2):
@@ -93,40 +94,46 @@ def check_types(
                     "write the column with one type in all files"
                 )
         for kind in sorted(ways.keys() & _OTHERWISE_BY_KIND.keys()) if _TEXT in ways else ():
-            _check_texts(name, ways[_TEXT], ways[kind][0], texts)
+            for way in ways[_TEXT]:
+                beside.setdefault(way.path, []).append((name, way, ways[kind][0]))
+    for path, pairs in beside.items():
+        for columns in texts(path, list(dict.fromkeys(name for name, _, _ in pairs))):
+            for name, way, typed in pairs:
+                _check_texts(name, columns[name], way, typed)
 
 
-def _check_texts(
-    name: str, of_text: Iterable[_Found], typed: _Found, texts: Callable[[str, str], Iterable[pa.Array]]
-) -> None:
+def _check_texts(name: str, values: pa.Array, of_text: _Found, typed: _Found) -> None:
     meaning, pattern = _OTHERWISE_BY_KIND[typed.written]
-    for way in of_text:
-        for values in texts(way.path, name):
-            otherwise = values.filter(pc.match_substring_regex(values, pattern))
-            if len(otherwise):
-                raise InputError(
-                    f"{way.path}: column {name} is {way.beside(typed)}: '{excerpt(otherwise[0].as_py())}' is "
-                    f"another category than the same {meaning} there; write the column with one type in all files"
-                )
+    otherwise = values.filter(pc.match_substring_regex(values, pattern))
+    if len(otherwise):
+        raise InputError(
+            f"{of_text.path}: column {name} is {of_text.beside(typed)}: '{excerpt(otherwise[0].as_py())}' is "
+            f"another category than the same {meaning} there; write the column with one type in all files"
+        )
 
 
-def other_text(kind: pa.DataType, texts: Iterable[bytes | float]) -> str | None:
-    """Returns a text that means a number, and that no number becomes, such as 02139 or 12e3; None without one.
-
-    Args:
-        kind: The type of a column beside these texts. No other type than numbers has such texts.
-        texts: Values of the column in another log.
-    """
-    if is_list(kind) or _written(kind) != _NUMBER:
-        return None
-    shown = (excerpt(text) for text in texts if isinstance(text, bytes))
-    return next((text for text in shown if NUMBER.fullmatch(text) and _differs(text)), None)
-
-
-def _differs(text: str) -> bool:
-    """Returns whether a number has another text as a value of a column of numbers."""
+def number_text(text: str) -> str:
+    """Returns the text that the number in a text has as a value of a column of numbers."""
     plain = re.sub(WHOLE_NUMBER, WHOLE_PART, text)
-    return not _INTEGER.fullmatch(plain) and text_of_float(float(text)) != plain
+    if not _SIGNED.fullmatch(plain):
+        return text_of_float(float(plain))
+    digits = plain.lstrip("+-0") or "0"
+    return f"-{digits}" if plain.startswith("-") and digits != "0" else digits
+
+
+def differs(text: str) -> bool:
+    """Returns whether a text means a number that has another text as a value of a column of numbers: 02139, 12e3."""
+    return bool(NUMBER.fullmatch(text)) and number_text(text) != re.sub(WHOLE_NUMBER, WHOLE_PART, text)
+
+
+def is_of_numbers(kind: pa.DataType) -> bool:
+    """Returns whether a type holds numbers, or lists of them."""
+    return _written(kind) == _NUMBER
+
+
+def is_of_truths(kind: pa.DataType) -> bool:
+    """Returns whether a type holds booleans, or lists of them."""
+    return _written(kind) == _TRUTH
 
 
 @dataclasses.dataclass(frozen=True)
@@ -245,7 +252,7 @@ def _first_match(values: pa.Array, pattern: str, separator: str | None) -> tuple
 
 def _written(kind: pa.DataType) -> str:
     """Returns a word for how the values of a type become texts; "" for a type without values."""
-    while is_list(kind):
+    while is_list(kind) or pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_null(kind):
         return ""

@@ -15,7 +15,7 @@ from ctrpipe.transforms.log.column_values import Values
 from ctrpipe.transforms.log.own_rates import LEAST_KEYS, are_own_counts, are_own_rates
 
 OWN_RATES = "its values are the click rates of their own rows, computed from the labels of these rows themselves"
-MOST_AUC = 0.98  # of a column beside a key
+MOST_AUC = 0.98  # of a column combined with a key
 LEAST_ROWS = 30  # of the rarer class, before anything is said of them
 MOST_KEYS = 6  # columns that are tried as keys: those with the most values
 _ROUNDING = 1e-9  # of a column's largest number

@@ -20,7 +20,7 @@ ABSENT = object()  # what `field_of` returns for a field that an object lacks
 # Objects of JSON -----------------------------------------------------------------------------------------------------
 
 
-def field_of(values: Any, name: str) -> Any:
+def field_of(values: object, name: str) -> Any:
     """Returns a field of an object; None if an object on the path is null or lacks the field, ABSENT if there is no
     path.
     """
@@ -44,7 +44,7 @@ def field_of(values: Any, name: str) -> Any:
     return ABSENT
 
 
-def values_named(values: Any, name: str) -> Iterator[Any]:
+def values_named(values: object, name: str) -> Iterator[Any]:
     """Yields the values of an object that a name names, without those in lists: its own key's first."""
     if not isinstance(values, dict):
         return
@@ -56,7 +56,7 @@ def values_named(values: Any, name: str) -> Iterator[Any]:
         place = name.find(DOT, place + 1)
 
 
-def no_object_on_path(values: Any, name: str) -> tuple[str, Any] | None:
+def no_object_on_path(values: object, name: str) -> tuple[str, Any] | None:
     """Returns the path and the value of a text, a number or a truth value that lies where a field needs an object.
 
     None if there is none: the objects on the path are there, null, an empty text, or lack the field.

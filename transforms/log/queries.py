@@ -131,7 +131,7 @@ def _write(pattern: str, folder: pathlib.Path) -> pathlib.Path:
             with atomic_folder(final) as unfinished:
                 for path in place.glob("*.parquet"):
                     path.rename(unfinished / path.name)
-    show_as(final.name if number else f"{final.name}/part-00000.parquet", shown)
+    show_as(folder, final.name if number else f"{final.name}/part-00000.parquet", shown)
     return final
 
 

@@ -5,8 +5,7 @@ data.quoted_line_breaks.
 """
 
 import dataclasses
-import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -17,12 +16,13 @@ from ctrpipe.common.processes import Workers
 from ctrpipe.common.stores import in_parallel
 from ctrpipe.transforms.log.batches import LogBatch, RawBatch
 from ctrpipe.transforms.log.checks import RowChecks
-from ctrpipe.transforms.log.column_types import Mixture, check_types, other_text
+from ctrpipe.transforms.log.column_types import Mixture, check_types
 from ctrpipe.transforms.log.files import Range, number_lines, partition_values, unchanged
 from ctrpipe.transforms.log.formats.base import Format
 from ctrpipe.transforms.log.formats.registry import format_of
 from ctrpipe.transforms.log.nested import DOT
 from ctrpipe.transforms.log.ordering import Ordering
+from ctrpipe.transforms.log.own_values import OwnValues
 from ctrpipe.transforms.log.spec import LogSpec
 
 BYTES_PER_SECOND = 70e6  # that one process reads, checks and writes as payload, with 40 columns
@@ -35,7 +35,6 @@ def plan(
     labels: bool = True,
     workers: Workers = _ONE_PROCESS,
     kept: Sequence[str] = (),
-    of_log: Mapping[str, Iterable[bytes | float]] = types.MappingProxyType({}),
 ) -> list[Range]:
     """Cuts the files into ranges of about RANGE_BYTES each, in order. A compressed file is one range.
 
@@ -45,17 +44,16 @@ def plan(
         labels: See LogReader.
         workers: Count the lines of files that are cut.
         kept: See LogReader.
-        of_log: See LogReader.check_types.
 
     Raises:
         InputError: a file is empty or unreadable, or lacks a column of the configuration or of `kept`; or a column's
-            types in two files, or in a file and in `of_log`, cannot be compared.
+            types in two files cannot be compared.
     """
     if kept:
         _check_kept(files, spec, labels, kept)
     reader = LogReader(spec, labels, kept=kept)
     ranges = in_parallel(reader.ranges, files)
-    reader.check_types(files, of_log)
+    reader.check_types(files)
     return number_lines(ranges, workers)
 
 
@@ -79,6 +77,7 @@ class LogReader:
         labels: Whether rows must have labels, and weights if `data.weight` is set. If False, neither is read, files may
             lack both, and infinite numbers are not malformed (see RowChecks).
         features, ordering, kept: See RowChecks.
+        own: The values of the log of the model that takes the rows; None for rows of the log itself.
     """
 
     def __init__(
@@ -88,8 +87,10 @@ class LogReader:
         features: bool = True,
         ordering: Ordering | None = None,
         kept: Sequence[str] = (),
+        own: OwnValues | None = None,
     ):
         self.spec = spec
+        self._own = own
         self._labels = labels
         self._checks = RowChecks(spec, labels, features, ordering, kept)
         partitions = spec.data.partitions
@@ -101,7 +102,8 @@ class LogReader:
         """Yields all rows of a file, in order.
 
         Raises:
-            InputError: the file is empty, truncated or unreadable, or lacks a column of the configuration.
+            InputError: the file is empty, truncated or unreadable, or lacks a column of the configuration; or see
+                `OwnValues.of_rows`.
         """
         for part in self._format(path).whole(path):
             yield from self.read_range(part)
@@ -110,7 +112,8 @@ class LogReader:
         """Yields all rows of a range of `plan`, in order.
 
         Raises:
-            InputError: the file is empty, truncated or unreadable, or has changed since the plan.
+            InputError: the file is empty, truncated or unreadable, or has changed since the plan; or see
+                `OwnValues.of_rows`.
         """
         with unchanged(part.path, part.state):
             yield from map(self._checked, self._format(part.path).read(part))
@@ -136,24 +139,14 @@ class LogReader:
         self._format(path).whole(path)
         self._of_folders(path, 0)
 
-    def check_types(
-        self, files: Sequence[str], of_log: Mapping[str, Iterable[bytes | float]] = types.MappingProxyType({})
-    ) -> None:
+    def check_types(self, files: Sequence[str]) -> None:
         """Raises InputError if equal values of a category differ between files, because the files' types differ.
 
         Args:
             files: Files whose ranges or columns this reader has already determined.
-            of_log: Values by column of the log of the model that scores the files.
         """
         typed = [(path, self._format(path).types(path)) for path in files]
-        for path, kinds in typed:
-            for name in self.spec.compared_columns:
-                if name in of_log and name in kinds and (text := other_text(kinds[name], of_log[name])):
-                    raise InputError(
-                        f"{path}: column {name} is of type {kinds[name]}, and the model's log has texts such as "
-                        f"'{text}', which are other categories than their numbers; write the column as text"
-                    )
-        check_types(typed, self.spec.compared_columns, lambda path, name: self._format(path).texts(path, name))
+        check_types(typed, self.spec.compared_columns, lambda path, names: self._format(path).texts(path, names))
 
     def mixture(self) -> Mixture:
         """Returns the mixture of numbers and differently written texts in columns of categories, for the rows read so
@@ -179,7 +172,10 @@ class LogReader:
 
     def _checked(self, raw: RawBatch) -> LogBatch:
         of_folders = self._of_folders(raw.path, len(raw.lines))
-        return self._checks.check(dataclasses.replace(raw, columns=raw.columns | of_folders))
+        batch = self._checks.check(dataclasses.replace(raw, columns=raw.columns | of_folders))
+        if self._own is None:
+            return batch
+        return dataclasses.replace(batch, rows=self._own.of_rows(batch.rows, raw.path, raw.numbers, raw.truths))
 
     def _of_folders(self, path: str, rows: int) -> dict[str, pa.Array]:
         """Returns the columns whose values are in the file's folder names (`data.partitions`).

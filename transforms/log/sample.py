@@ -57,7 +57,7 @@ _NEARLY = 0.02  # a delimiter may fit this share of the lines less than another
 _DECIMALS = {sign: re.compile(rf"[+-]?\d*(?:[{sign}]\d+)?(?:[eE][+-]?\d+)?", re.ASCII) for sign in ".,"}
 _FEWEST_ROWS = 20  # in which values repeat
 _LEARNERS = {
-    "LIBSVM or LIBFFM": re.compile(rb"[+-]?\d+(\.\d+)?([ \t]+\d+:(\d+:)?[^\s:|]+)+\s*(#.*)?"),
+    "LIBSVM or LIBFFM": re.compile(rb"[+-]?\d+(\.\d+)?([ \t]+qid:\d+)?([ \t]+\d+:(\d+:)?[^\s:|]+)+\s*(#.*)?"),
     "Vowpal Wabbit": re.compile(rb"[+-]?\d+(\.\d+)?( [^\s|]+)*( \|[^\s|]+( [^\s|]+)+)+\s*"),
 }
 LIST_SEPARATOR = "|"
@@ -306,10 +306,23 @@ def _of_utf8(path: str, text: bytes, delimiter: str | None) -> LogSample:
     if not lines:
         raise no_rows(path)
     if lines[0].lstrip().startswith(b"{"):
-        return _of_json(lines[:ROWS])
+        sample = _of_json(lines[:ROWS])
+        if not sample.columns:
+            _check_are_objects(path, lines)
+        return sample
     if delimiter is None:
         _check_is_table(path, lines)
     return _of_table(path, b"\n".join(lines) + b"\n", lines, delimiter)
+
+
+def _check_are_objects(path: str, lines: Sequence[bytes]) -> None:
+    """Raises InputError if the first line begins as an object and is none, as if a comma ends it."""
+    _, wrong = parse_objects([line for line in lines[:1] if is_utf8(line)], [], {})
+    if wrong:
+        raise InputError(
+            f"{path}: line 1: {wrong[0]}; write one object per line (data.format: jsonl) or an array of objects "
+            "(data.format: json)"
+        )
 
 
 def _check_is_table(path: str, lines: Sequence[bytes]) -> None:
@@ -411,7 +424,7 @@ def _without_empty_parents(names: Iterable[str]) -> list[str]:
 
 
 def _lost_parents(rows: Iterable[dict[str, Any]], names: Iterable[str], kept: Collection[str]) -> Iterator[str]:
-    """Yields a sentence about each name that is left out although it has values beside the fields of its objects."""
+    """Yields a sentence about each omitted name that has both values and objects with fields."""
     for name in (name for name in names if name not in kept):
         values = (dict(leaves(row)).get(name) for row in rows)
         if (value := next((each for each in values if each not in (None, "", {}, [])), None)) is not None:

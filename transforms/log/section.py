@@ -50,7 +50,7 @@ class Section(pydantic.BaseModel):
 
     @pydantic.model_validator(mode="before")
     @classmethod
-    def _no_truth_for_a_number(cls, values: Any) -> Any:
+    def _no_truth_for_a_number(cls, values: object) -> Any:
         """Raises ValueError for true or false where a number is expected, which pydantic would read as 1 or 0."""
         wrong = [name for name, value in values.items() if _holds_a_truth(value)] if isinstance(values, dict) else []
         for name in wrong and _fields_of_numbers(cls).intersection(wrong):
@@ -69,7 +69,7 @@ def _fields_of_numbers(section: type[pydantic.BaseModel]) -> frozenset[str]:
     )
 
 
-def _leaves(annotation: Any) -> Iterator[Any]:
+def _leaves(annotation: object) -> Iterator[Any]:
     """Yields the types in an annotation, without those that contain others."""
     if not (inner := get_args(annotation)):
         yield annotation
@@ -77,12 +77,12 @@ def _leaves(annotation: Any) -> Iterator[Any]:
         yield from _leaves(each)
 
 
-def _is_open(leaf: Any) -> bool:
+def _is_open(leaf: object) -> bool:
     """Returns whether a type takes truth values, or checks what it contains itself."""
     return leaf in (bool, Any, object) or (isinstance(leaf, type) and issubclass(leaf, pydantic.BaseModel))
 
 
-def _holds_a_truth(value: Any) -> bool:
+def _holds_a_truth(value: object) -> bool:
     if isinstance(value, dict):
         return any(map(_holds_a_truth, value.values()))
     return isinstance(value, bool) or (isinstance(value, list | tuple) and any(map(_holds_a_truth, value)))

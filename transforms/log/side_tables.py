@@ -10,7 +10,7 @@ from ctrpipe.transforms.log.times import time_rules
 _Name = Annotated[str, pydantic.Field(min_length=1)]
 
 
-def _as_mapping(value: Any) -> Any:
+def _as_mapping(value: object) -> Any:
     names = [value] if isinstance(value, str) else value
     return {name: name for name in names} if isinstance(names, list) else names
 

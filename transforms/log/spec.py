@@ -59,7 +59,7 @@ class Label(Section):
     """
     positive: list[Word] = pydantic.Field([], examples=[["click"], [2]])
     """Values of positive rows. 2 also matches 2.0. `yes` and `true` are the same value in YAML: both match yes, true,
-    on and 1. Empty beside `negative`: every value that is not negative. `negative: [""]` makes a column such as the
+    on and 1. Empty with `negative` given: every value that is not negative. `negative: [""]` makes a column such as the
     time of the click a label: a row is positive if it has one.
     """
     negative: list[Word] = pydantic.Field([], examples=[["noclick"], [1]])
@@ -69,7 +69,7 @@ class Label(Section):
     threshold: float | None = pydantic.Field(None, examples=[4])
     """Rows whose number is at least this threshold are positive. Replaces `positive` and `negative`."""
     predicts: Literal["click", "mean", "median", "count"] = pydantic.Field("click", examples=["mean"])
-    """What the model predicts. `click`: the probability of a positive row. The others predict a number beside clicks,
+    """What the model predicts. `click`: the probability of a positive row. The others predict a number,
     such as a watch time or the value of an order, in the number's own unit: `mean` its mean (squared error), `median`
     its median (absolute error, which large values sway less), `count` the mean of a number of at least 0 (Poisson's
     deviance; the prediction is never negative). Losses are in units of the training rows' standard deviation, or of
@@ -83,7 +83,7 @@ class Label(Section):
 
     @pydantic.model_validator(mode="before")
     @classmethod
-    def _from_column(cls, value: Any) -> Any:
+    def _from_column(cls, value: object) -> Any:
         return {"column": value} if isinstance(value, str) else value
 
     @pydantic.model_validator(mode="after")

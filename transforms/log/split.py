@@ -14,7 +14,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)([hdw])")
 _HOURS = {"h": 1, "d": 24, "w": 168}
 
 
-def _as_written(value: Any) -> Any:
+def _as_written(value: object) -> Any:
     """Converts numbers and dates, which YAML parses without quotes, back to text."""
     if isinstance(value, datetime.date):
         return value.isoformat()

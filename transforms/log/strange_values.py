@@ -1,4 +1,4 @@
-"""Finds strange categories, such as rounded ids and words for missing values, and columns with no number or match."""
+"""Finds strange categories, such as rounded ids and two values in one, and columns with no number or match."""
 
 from collections.abc import Iterator
 
@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from ctrpipe.common.printable import excerpt
 from ctrpipe.transforms.log.column_values import Values, numbers_of
+from ctrpipe.transforms.log.composed import several_in_one
 from ctrpipe.transforms.log.derived.expression import Expression
 from ctrpipe.transforms.log.derived.formulas import NumpyOperations, evaluate, parse
 from ctrpipe.transforms.log.derived.lookup import Lookup
@@ -19,6 +20,7 @@ from ctrpipe.transforms.log.words import USUAL_MISSING
 
 MOST_WITHOUT = 0.5  # of the rows, for which an expression may have no number
 LEAST_WITHOUT = 30  # rows
+_COMPOSED = 1000  # different values that are looked at
 _LOOKED_UP = 10_000  # rows, of which none has a match
 
 
@@ -56,6 +58,11 @@ def words_for_missing(values: Values) -> str:
         f"words for a missing value, as {text!r}, in {share:.1%} of the rows, are categories beside another way to "
         "write a missing value: name the words in data.missing_values"
     )
+
+
+def composed_values(values: Values) -> str:
+    """Returns a warning if categories are composed of several values, such as `48.85;2.35`; "" if not."""
+    return several_in_one(_texts(values).drop_null().slice(0, _COMPOSED).to_pylist())
 
 
 def expressions_without_numbers(spec: LogSpec, rows: pa.Table) -> Iterator[tuple[str, str]]:

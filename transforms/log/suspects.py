@@ -23,9 +23,11 @@ from ctrpipe.transforms.log.late_ends import rows_without_clicks
 from ctrpipe.transforms.log.own_items import held_items
 from ctrpipe.transforms.log.own_rates import LEAST_KEYS, are_own_rates
 from ctrpipe.transforms.log.payload import payload_rows, take_rows
+from ctrpipe.transforms.log.shown_places import clicks_fall_with_place
 from ctrpipe.transforms.log.spec import LogSpec
 from ctrpipe.transforms.log.strange_values import (
     alike_categories,
+    composed_values,
     expressions_without_numbers,
     lookups_without_matches,
     pretrained_without_keys,
@@ -77,6 +79,10 @@ def suspects(spec: LogSpec, rows: pa.Table) -> Iterator[Suspect]:
     # Nearly every row has another vector, and none of them is an id.
     columns = {name: Values.of(rows[name]) for name in spec.feature_columns if name not in spec.vector_lengths}
     for column, values in columns.items():
+        if not spec.inputs[column].is_position:
+            places = (clicks_fall_with_place(column, values.numbers, label) for label in labels.values())
+            if text := next(filter(None, places), ""):
+                yield Suspect(column, "train", text)
         if weights is not None and _is_same(values.numbers, weights):
             yield Suspect(column, "train", f"its values are those of the weight, {spec.data.weight}")
         for task, label in labels.items():
@@ -91,7 +97,7 @@ def suspects(spec: LogSpec, rows: pa.Table) -> Iterator[Suspect]:
         if feature.is_single and (text := _fractions(values)):
             yield Suspect(column, "train", text)
         if feature.is_single and feature.has_vocabulary(column):
-            for finds in (alike_categories, rounded_ids, words_for_missing):
+            for finds in (alike_categories, rounded_ids, words_for_missing, composed_values):
                 if text := finds(values):
                     yield Suspect(column, "train", text)
         if feature.scale and (text := _stretched(values.numbers, feature.scale)):

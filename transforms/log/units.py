@@ -15,7 +15,7 @@ from ctrpipe.transforms.log.suspects import Suspect
 BLOCKS = 20  # of equally many rows, whose medians are compared
 LEAST_ROWS = 25  # of a block
 _LEAST_BLOCKS = 2  # on each side: one alone does not show that the numbers stay as they are
-LEAST_TIMES = 5.0  # as large, of all medians after a change beside all before it
+LEAST_TIMES = 5.0  # the least ratio of the medians after a change to those before it
 _STEADIER = 3.0  # times, on a scale of logarithms, are the medians nearer on either side than across the change
 _LEAST_APART = 0.95  # of the pairs of a number before and one after, that have the same order as the medians
 _LESS_SPREAD = 3.0  # times, that the numbers may spread more on one side

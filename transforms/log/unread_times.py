@@ -61,6 +61,7 @@ _A_DAY = "write days as 2026-01-31"
 _SPLIT_READS = "write milliseconds, or name the column with --time, as a split reads them"
 _OF_YEAR = r"(19[7-9]\d|20\d\d)"
 _OF_MONTH = "(0[1-9]|1[0-2])"
+_MONTH_WORD = "(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
 _DAY_OF_YEAR = r"(00[1-9]|0[1-9]\d|[12]\d\d|3[0-5]\d|36[0-6])"
 _FORMS = (
     _Form(rf"{_OF_YEAR}-?W(0[1-9]|[1-4]\d|5[0-3])-?[1-7]", "days of ISO weeks", _A_DAY, is_sure=True),
@@ -89,6 +90,9 @@ _PERIODS = (
     _Form(rf"{_OF_YEAR}[-_ ]?W(0?[1-9]|[1-4]\d|5[0-3])", "weeks", "", is_sure=True),
     _Form(rf"{_OF_YEAR}[-_/ ]?Q[1-4]|Q[1-4][-_/ ]?{_OF_YEAR}", "quarters", "", is_sure=True),
     _Form(rf"{_OF_YEAR}[-/]{_OF_MONTH}|{_OF_MONTH}[-/]{_OF_YEAR}", "months", "", is_sure=True),
+    _Form(
+        rf"{_MONTH_WORD}[-_/. ,]{{1,2}}{_OF_YEAR}|{_OF_YEAR}[-_/. ,]{{1,2}}{_MONTH_WORD}", "months", "", is_sure=True
+    ),
     _Form(rf"{_OF_YEAR}{_OF_MONTH}", "months", "", names=(TIME_NAME, MONTH_NAME)),
     _Form(rf"\d\d{_OF_MONTH}", "months", "", names=(MONTH_NAME,)),  # 1012 of a time's name is a clock's
 )

@@ -11,7 +11,7 @@ import pydantic
 
 from ctrpipe.transforms.log.section import Section
 
-_BLANKS = ("\u00a0", "\u202f")  # beside the plain one, as spreadsheets write them
+_BLANKS = ("\u00a0", "\u202f")  # in addition to the plain one; spreadsheets write them
 _BLANK = f"(?: |\t|{'|'.join(_BLANKS)})*"
 MINUS = "\u2212"  # as typesetting writes it: no sign of a number elsewhere
 _EXPONENT = r"(?:[eE][+-]?\d+)?"
@@ -22,16 +22,20 @@ _FIGURE = (
     rf"(\d{{1,3}}({_BETWEEN}\d{{2,3}})*{_BETWEEN}\d{{3}}(\.\d+)?|\d{{1,3}}([.' \u00a0\u202f\u2019]\d{{3}})+,\d+|"
     r"\d{1,3}(\.\d{3})+|\d+([.,]\d+)?)"
 )
-_MONEY = r"(US\$|R\$|[$€£¥₹₽₩₺]|kr\.?|zł|Fr\.|Euros?|euros?)"
+_MONEY = (
+    r"((US|R|A|AU|C|CA|NZ|S|HK|NT|MX)?\$|[€£¥₹₽₩₺₴₫₱₦₵₪฿₡₲₸₼₾৳]|kr\.?|zł|Kč|Ft|lei|Fr\.|Euros?|euros?|[KTU][Ss]h\.?|Rs\.?|Rp\.?|RM(?=\s)|S/\.?|"
+    r"лв\.?|руб\.?|грн\.?)"
+)
 _UNIT = (
     r"(%|kg|g|mg|t|lbs?|oz|km|m|cm|mm|mi|ft|l|ml|h|hrs?|hours?|min|mins|minutes?|s|sec|secs|seconds?|ms|d|days?|[kKMGT]i?B|"
-    r"[kKM]|Mio\.?|°C|°F|px|m²|qm|pcs)"
+    r"[kKM]|Mio\.?|°C|°F|px|m²|qm|pcs|/ ?(5|6|7|10|20|100))"  # the last are the best of a rating, as in 3.1 / 5
 )
 # A number of an unknown form: `before` and `after` are its prefix and suffix.
 WRITTEN_NUMBER = re.compile(
     rf"\(?[+-]?\s?((?P<before>{_MONEY}|[A-Z]{{3}}\s))?\s?[+-]?(?P<figure>{_FIGURE})\s?(?P<after>{_MONEY}|[A-Z]{{3}}|{_UNIT})?\)?-?",
     re.ASCII,
 )
+_DIGIT = re.compile(r"\d")
 NO_NUMBER = b"'"  # begins a text that is no number, whatever follows
 
 
@@ -51,8 +55,8 @@ class Written(Section):
 
     prefix: str = pydantic.Field("", examples=["$", "EUR"])
     """Text before each number."""
-    suffix: str = pydantic.Field("", examples=["kg", "%"])
-    """Text after each number."""
+    suffix: str = pydantic.Field("", examples=["kg", "%", "/ 5"])
+    """Text after each number; `/ 5` for ratings such as `3.1 / 5`."""
     thousands: Literal[",", ".", "'", " ", "_"] | None = pydantic.Field(None, examples=[","])
     """Sign between the thousands, which need not be there: `1,234` and `1234`. `1,23` makes its row malformed."""
     decimal: Literal[".", ","] | None = pydantic.Field(None, examples=[","])
@@ -63,8 +67,12 @@ class Written(Section):
         if not any((self.prefix, self.suffix, self.thousands, self.decimal)):
             raise ValueError("give a prefix, a suffix, thousands or decimal, or leave written out")
         for key, text in (("prefix", self.prefix), ("suffix", self.suffix)):
-            if re.search(r"\d|^[+-]|\n", text) or text != text.strip():
-                raise ValueError(f"{key}: {text!r} must be a text without digits, signs and blanks around it")
+            digits = _DIGIT.search(text) and not (key == "suffix" and text.startswith("/"))
+            if digits or re.search(r"^[+-]|\n", text) or text != text.strip():
+                raise ValueError(
+                    f"{key}: {text!r} must be a text without digits, signs and blanks around it; a suffix after / has "
+                    "digits, as in 3.1 / 5"
+                )
         return self
 
     def decided(self, decimal: str) -> "Written":

@@ -204,7 +204,7 @@ def _converted(values: Mapping[str, Any], converts: Mapping[str, _Value]) -> dic
     return {name: convert(values[name]) for name, convert in converts.items()}
 
 
-def _text_or_none(value: Any) -> str | None:
+def _text_or_none(value: object) -> str | None:
     return None if value is None else str(value)
 
 

@@ -62,17 +62,16 @@ class Format(abc.ABC):
         """Returns the column types of a file that `whole` or `ranges` has opened; empty for a format without types."""
         return {}
 
-    def texts(self, path: str, name: str) -> Iterator[pa.Array]:
-        """Yields the values of a column that is text in the file, or in a file without types; the elements of lists.
+    def texts(self, path: str, names: Sequence[str]) -> Iterator[dict[str, pa.Array]]:
+        """Yields the values of columns that are text in the file, or in a file without types; the elements of lists.
 
         Raises:
             InputError: see `read`.
         """
-        separator = self._spec.separators.get(name)
+        separators = self._spec.separators
         for part in self.whole(path):
             for batch in self.read(part):
-                values = batch.columns[name]
-                yield values if separator is None else pc.list_flatten(pc.split_pattern(values, separator))
+                yield {name: _elements(batch.columns[name], separators.get(name)) for name in names}
 
     @classmethod
     def row_count(cls, path: str) -> int | None:
@@ -82,6 +81,10 @@ class Format(abc.ABC):
             OSError: the file cannot be read.
         """
         return None
+
+
+def _elements(values: pa.Array, separator: str | None) -> pa.Array:
+    return values if separator is None else pc.list_flatten(pc.split_pattern(values, separator))
 
 
 def check_names(path: str, names: Sequence[str], wanted: Sequence[str]) -> None:

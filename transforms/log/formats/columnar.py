@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.transforms.log.batches import RawBatch
-from ctrpipe.transforms.log.column_types import types_of
+from ctrpipe.transforms.log.column_types import is_of_numbers, is_of_truths, types_of
 from ctrpipe.transforms.log.files import Range, group, input_errors, no_rows, state_of, stored_head
 from ctrpipe.transforms.log.first_bytes import binary_format, check_binary
 from ctrpipe.transforms.log.formats.base import Format, check_names
@@ -108,8 +108,10 @@ class Columnar(Format):
     def _raw(self, path: str, batch: pa.RecordBatch, first_row: int) -> RawBatch:
         columns: dict[str, pa.Array] = {}
         faults: dict[int, str] = {}
+        kinds: dict[str, pa.DataType] = {}
         for name in self._columns:
             values = column_of(batch, name)
+            kinds[name] = values.type
             is_number = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
             if is_number and name in self._numeric:
                 columns[name] = values
@@ -127,23 +129,29 @@ class Columnar(Format):
             else:
                 columns[name] = as_binary(values, name, path, faults if name in self._whole else None)
         lines = first_row + np.arange(batch.num_rows)
-        return RawBatch(path, columns, lines, rejects=[], faults=faults, not_utf8=None, text=None)
+        numbers, truths = (
+            frozenset(name for name, kind in kinds.items() if is_one(kind)) for is_one in (is_of_numbers, is_of_truths)
+        )
+        return RawBatch(path, columns, lines, [], faults, not_utf8=None, text=None, numbers=numbers, truths=truths)
 
     def types(self, path: str) -> dict[str, pa.DataType]:
         return self._types[path]
 
-    def texts(self, path: str, name: str) -> Iterator[pa.Array]:
+    def texts(self, path: str, names: Sequence[str]) -> Iterator[dict[str, pa.Array]]:
         with self.opened(path) as file:
-            for batch in file.batches(0, len(file.rows), [name]):
-                values = column_of(batch, name)
-                while is_list(values.type):
-                    values = plain(pc.list_flatten(values))
-                yield values
+            for batch in file.batches(0, len(file.rows), names):
+                yield {name: _elements(column_of(batch, name)) for name in names}
 
     @classmethod
     def row_count(cls, path: str) -> int:
         with cls.opened(path) as file:
             return sum(file.rows)
+
+
+def _elements(values: pa.Array) -> pa.Array:
+    while is_list(values.type):
+        values = plain(pc.list_flatten(values))
+    return values
 
 
 def first_columns(kind: type[Columnar], path: str, rows: int) -> dict[str, Callable[[], pa.Array]]:

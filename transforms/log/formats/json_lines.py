@@ -64,7 +64,7 @@ class JsonText(TextFormat):
         truths = {name: row for name, row in self._noted.truths.items() if name in compared}
         self.mixture.note(part.path, batch.lines, compared, numbers, truths, self._separators)
         self.mixture.note_fields(part.path, batch.lines, self._noted.fields, self._noted.no_objects)
-        return batch
+        return dataclasses.replace(batch, numbers=frozenset(numbers), truths=frozenset(truths))
 
 
 class JsonLines(JsonText):
@@ -100,7 +100,7 @@ class Noted:
     fields: dict[str, int] = dataclasses.field(default_factory=dict)
     no_objects: dict[str, tuple[int, str]] = dataclasses.field(default_factory=dict)
 
-    def note_field(self, row: int, values: dict[str, Any], name: str, value: Any) -> None:
+    def note_field(self, row: int, values: dict[str, Any], name: str, value: object) -> None:
         """Notes how a row has a column whose name contains dots.
 
         Raises:
@@ -243,7 +243,7 @@ def _keys_of(name: str) -> Iterator[str]:
             yield DOT.join(parts[start:stop])
 
 
-def _has(value: Any, kind: type) -> bool:
+def _has(value: object, kind: type) -> bool:
     return isinstance(value, kind) or (isinstance(value, list) and any(_has(each, kind) for each in value))
 
 
@@ -262,7 +262,7 @@ def _plain(value: Any, name: str, exact: bool) -> Any:
     return text_of_float(number)
 
 
-def _inner(element: Any, name: str, within: str) -> Any:
+def _inner(element: object, name: str, within: str) -> Any:
     """Joins a nested list to one text; returns other elements unchanged."""
     if not isinstance(element, list):
         return element
@@ -270,13 +270,13 @@ def _inner(element: Any, name: str, within: str) -> Any:
     return None if joined is None else joined.decode("utf-8", "surrogatepass")
 
 
-def _weighted(element: str, weight: Any, name: str, separator: str) -> str:
+def _weighted(element: str, weight: object, name: str, separator: str) -> str:
     if not isinstance(weight, str):  # numbers are read as texts
         raise _Wrong(f"{name}: '{element}' has no finite number as its weight")
     return f"{element}{separator}{weight}"
 
 
-def _as_bytes(value: Any, name: str, separator: str | None, keep_missing: bool = False) -> bytes | None:
+def _as_bytes(value: object, name: str, separator: str | None, keep_missing: bool = False) -> bytes | None:
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass") or None
     if value is None:

@@ -90,7 +90,7 @@ class Notation:
 def _patterns(delimiter: bytes) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
     """Returns two patterns for trimming a text.
 
-    The first pattern matches blanks beside a delimiter or at an end of a line; its group is kept. The second pattern,
+    The first pattern matches blanks next to a delimiter or at an end of a line; its group is kept. The second pattern,
     for lines with quotes, matches a value and the text before it; its groups are the delimiter and the value.
     """
     d = re.escape(delimiter)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import pydantic
 
 from ctrpipe.common.printable import excerpt
+from ctrpipe.transforms.log.composed import several_in_one
 from ctrpipe.transforms.log.kinds.guess import EXPONENT_CODE, ColumnSample, Guess
 from ctrpipe.transforms.log.kinds.kind import FEW, Seen, WithVocabulary
 from ctrpipe.transforms.log.kinds.pretrained import Pretrained
@@ -55,7 +56,7 @@ class Categorical(WithVocabulary):
     """
 
     pretrained: Pretrained | None = None
-    """A table of vectors by the column's values, read beside their embeddings or the start of them; null: none."""
+    """A table of vectors by the column's values: an additional input, or the embeddings' initial values; null: none."""
 
     @pydantic.model_validator(mode="after")
     def _consistent(self) -> "Categorical":
@@ -133,6 +134,8 @@ class Categorical(WithVocabulary):
         if numbers is None and column.most(_is_of_other_digits):
             asked = f"numbers in the digits of another script, as {excerpt(column.present[0])}, are read as categories"
             return Guess(settings, f"{column.seen}; {asked}: write them in 0 to 9 in the log?", True)
+        if numbers is None and (composed := several_in_one(column.distinct)):
+            return Guess(settings, f"{column.seen}; {composed}?", True)
         if numbers is None:
             return Guess(settings, column.seen_as_texts)
         other = "; or numeric?" if numbers.or_other else ""

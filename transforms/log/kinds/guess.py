@@ -25,12 +25,13 @@ _NUMBER_OF = re.compile(
 _CODE_NAME = re.compile(r"^[Cc]\d+$")
 # A word of the name, as in `avg_price`, `viewCount` and `price2`: `country` is no count, and `language` no age.
 _NUMBER_NAME = re.compile(
-    r"((?i:^|[^a-z])|(?<=[a-z])(?=[A-Z]))(?i:prices?|counts?|cnt|ages?|num|amounts?|durations?|len|length|sizes?|rates?|scores?|"
+    r"((?i:^|[^a-z])|(?<=[a-z])(?=[A-Z]))(?i:prices?|counts?|cnt|ages?|num|amounts?|amn?ts?|pymnts?|pmts?|mths|mnths|yrs|hrs|durations?|len|length|sizes?|rates?|scores?|"
     r"views?|clicks?|income|salary|balance|distance|quantity|qty|budget|bid|cost|premiums?|fees?|revenue|spend|spent|total|"
     r"stock|inventory|battery|nights|adults|children|guests|rooms|pages|"
     r"days|hours|minutes|seconds|months|tenure|discount|temperature|percent|pct|ratio|visits)(?![a-z])|"
     r"(?i:price|amount|duration|(?<!ac)count)(?i:s?)$|^I\d+$"
 )
+_FLAG_NAME = re.compile(r"(is|has|was|did|can|with)(_|\s|(?=[A-Z]))")  # of two values: is_premium is no amount
 _LEADING_ZERO = re.compile(r"0\d+$")  # 02139 is a code, which no amount is written as
 # How spreadsheets write numbers of twelve digits and more, as 4.12E+11: the other digits are lost.
 ROUNDED_ID = re.compile(r"[1-9]([.,]\d{1,5})?E\+\d{2}")
@@ -196,7 +197,8 @@ class ColumnSample:
         if any("." in value.removesuffix(".0") or "e" in value.lower() for value in texts):
             return NumberUse("amount")
         is_id = ID_NAME.search(self.name) and not _NUMBER_OF.match(self.name)
-        if not is_id and (_NUMBER_NAME.search(self.name) or _NUMBER_OF.match(self.name)):
+        is_flag = len(self.distinct) <= 2 and _FLAG_NAME.match(self.name)
+        if not is_id and not is_flag and (_NUMBER_NAME.search(self.name) or _NUMBER_OF.match(self.name)):
             return NumberUse("amount")
         if is_id or _CODE_NAME.match(self.name):
             return NumberUse("row" if self.never_repeats else "code")

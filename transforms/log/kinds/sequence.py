@@ -61,7 +61,7 @@ class ItemSequence(WithVocabulary):
 
     @pydantic.field_validator("shared_with", mode="before")
     @classmethod
-    def _from_name(cls, value: Any) -> Any:
+    def _from_name(cls, value: object) -> Any:
         return [value] if isinstance(value, str) else value
 
     @pydantic.model_validator(mode="after")
