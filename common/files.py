@@ -159,7 +159,7 @@ def write_json(path: pathlib.Path, value: object) -> None:
     write_text(path, json.dumps(value, indent=1, default=_as_json) + "\n")
 
 
-def not_finite(value: Any, name: str = "") -> Iterator[str]:
+def not_finite(value: object, name: str = "") -> Iterator[str]:
     """Yields the names of the numbers in a value, as deep as JSON goes, that are NaN or infinite: `test.log_loss`."""
     value = _as_json(value) if getattr(value, "shape", None) == () else value
     if isinstance(value, float):

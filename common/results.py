@@ -63,7 +63,7 @@ def _to_plain(value: object) -> Any:
     raise TypeError(f"no result that can be written as JSON: {type(value).__name__}")
 
 
-def _from_plain(plain: Any) -> Any:
+def _from_plain(plain: object) -> Any:
     if isinstance(plain, list):
         return [_from_plain(item) for item in plain]
     if not isinstance(plain, dict):

@@ -135,7 +135,7 @@ def index_of(data: Any) -> "pd.Index | None":
     return data.index if _is_pandas(data) else None
 
 
-def table_of(frame: Any) -> pa.Table:
+def table_of(frame: object) -> pa.Table:
     """Converts an in-memory table to a pyarrow Table of plain columns. Categories become their values.
 
     Named index levels of a pandas DataFrame become columns; unnamed ones are dropped. Intervals and periods become
@@ -169,7 +169,7 @@ def table_of(frame: Any) -> pa.Table:
         ) from error
 
 
-def write_frame(frame: Any, folder: pathlib.Path) -> pathlib.Path:
+def write_frame(frame: object, folder: pathlib.Path) -> pathlib.Path:
     """Writes an in-memory table to a Parquet file named by a hash of its values, and returns the path.
 
     An existing file is kept.
@@ -359,7 +359,7 @@ def _parted(table: pa.Table, day: str) -> Iterator[tuple[str, pa.Table]]:
         yield name, table.filter(pc.equal(names, name))
 
 
-def _write_day(name: str, frame: Any, folder: pathlib.Path) -> pathlib.Path:
+def _write_day(name: str, frame: object, folder: pathlib.Path) -> pathlib.Path:
     """Writes the table of one day to `<folder>/frame-<hash>/<day>/`, and returns that folder."""
     unnamed = write_frame(frame, folder)
     place = folder / unnamed.stem / name.replace("/", "-")

@@ -197,7 +197,7 @@ def _spread(metric: str, measured: Mapping[str, Any]) -> dict[str, Any]:
     return {metric: measured["value"], f"{metric}_low": low, f"{metric}_high": high}
 
 
-def _flat(values: Mapping[str, Any], place: str = "") -> dict[str, Any]:
+def _flat(values: Mapping[str, object], place: str = "") -> dict[str, Any]:
     """Flattens nested dicts, joining the keys with "_": `interplay_bits`."""
     flat: dict[str, Any] = {}
     for name, value in values.items():

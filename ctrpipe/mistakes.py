@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from ctrpipe.common.errors import InputError, Interrupted, is_interrupt
 from ctrpipe.common.extras import BASE, COMMANDS, RESUMED, require
@@ -51,14 +51,14 @@ def in_one_line(function: Callable[P, T]) -> Callable[P, T]:
     return called
 
 
-def _keywords(function: Callable[..., Any]) -> list[str]:
+def _keywords(function: Callable[..., object]) -> list[str]:
     """Returns the names of the parameters that a caller can give by name."""
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     parameters = inspect.signature(function).parameters
     return [name for name, one in parameters.items() if one.kind in kinds and name != "self"]
 
 
-def _check_names(function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+def _check_names(function: Callable[..., object], options: Mapping[str, object]) -> None:
     """Raises InputError for a keyword that a function does not have. A function of settings takes all."""
     parameters = inspect.signature(function).parameters
     if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values()):
@@ -72,7 +72,7 @@ def _check_names(function: Callable[..., Any], options: Mapping[str, Any]) -> No
             raise InputError(f"{function.__name__} has no argument {name}; {hint}")
 
 
-def _as_in_python(error: InputError, options: Mapping[str, Any], known: Iterable[str]) -> InputError:
+def _as_in_python(error: InputError, options: Mapping[str, object], known: Iterable[str]) -> InputError:
     """Returns the error with the key and the data as named in the Python call.
 
     Args:

@@ -187,7 +187,7 @@ class Model:
 
         return Servable(pathlib.Path(self.source))
 
-    def predict(self, rows: Any) -> Predictions:
+    def predict(self, rows: object) -> Predictions:
         """Predicts the click probability of raw rows, and the probability of each further task.
 
         Args:
@@ -244,7 +244,7 @@ class Model:
                 named[name] = as_binary(values, name, TABLE if is_table else ROWS)
         return named
 
-    def _texts_of_others(self, columns: Mapping[str, Any]) -> dict[str, pa.Array | np.ndarray]:
+    def _texts_of_others(self, columns: Mapping[str, object]) -> dict[str, pa.Array | np.ndarray]:
         """Converts text columns with values of other types, such as numbers, to text, as in a log.
 
         Also parses columns that the log has in text form: vectors, and numbers of a column with `written`.
@@ -522,7 +522,7 @@ def _item(value: object) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _text(value: Any, name: str, row: int) -> bytes | None:
+def _text(value: object, name: str, row: int) -> bytes | None:
     """Returns a value of a text column in UTF-8; None if it is missing."""
     value = float(str(value)) if isinstance(value, np.float32) else value
     if value is None or isinstance(value, bytes):
@@ -560,7 +560,7 @@ def _is_column(values: object) -> bool:
     return not isinstance(values, str | bytes) and hasattr(values, "__len__")
 
 
-def _unboxed(values: Any, name: str) -> Column:
+def _unboxed(values: object, name: str) -> Column:
     """Converts a pandas or polars Series like a column of a DataFrame. Returns other columns unchanged."""
     if not hasattr(values, "to_frame"):
         return values

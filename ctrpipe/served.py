@@ -46,7 +46,7 @@ class Server:
         self._folder = folder
         atexit.register(self._end)  # before Python unloads the modules that closing needs
 
-    def predict(self, rows: Any) -> "Predictions":
+    def predict(self, rows: object) -> "Predictions":
         """Predicts the probabilities of raw rows over REST.
 
         Args:

@@ -49,7 +49,7 @@ def data_of(config: Config, data: Logs | None) -> Logs | None:
     return config.data if data is None and isinstance(config, Draft) else data
 
 
-def overrides(settings: Mapping[str, Any]) -> tuple[str, ...]:
+def overrides(settings: Mapping[str, object]) -> tuple[str, ...]:
     """Converts keywords to arguments of `--set`: `training__epochs=2` to `training.epochs=2`.
 
     Raises:

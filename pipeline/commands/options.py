@@ -31,7 +31,7 @@ class _Local(click.Path):
 class _Model(_Local):
     """The folder of a model or a run. A URL is fetched, and the value is the local copy."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, str) and is_url(value):
             return fetch_model(check_scheme(value))
         return super().convert(value, param, ctx)
@@ -40,7 +40,7 @@ class _Model(_Local):
 class _Config(_Local):
     """A configuration. A URL is always fetched again, and the value is the local copy."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, str) and is_url(value):
             return fetch_file(check_scheme(value))
         return super().convert(value, param, ctx)
@@ -49,7 +49,7 @@ class _Config(_Local):
 class _Stored(_Local):
     """A local path, or a store's URL as a string."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, str) and is_url(value):
             return check_scheme(value)
         return super().convert(value, param, ctx)

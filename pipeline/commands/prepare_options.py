@@ -37,7 +37,7 @@ def events_of_options(options: Mapping[str, Any]) -> EventLog:
     return _checked(EventLog, given)
 
 
-def join_of_options(tables: Sequence[str], options: Mapping[str, Sequence[str]], of_log: Mapping[str, Any]) -> Join:
+def join_of_options(tables: Sequence[str], options: Mapping[str, Sequence[str]], of_log: Mapping[str, object]) -> Join:
     """Returns the Join that the options describe.
 
     Args:
@@ -62,7 +62,7 @@ def join_of_options(tables: Sequence[str], options: Mapping[str, Sequence[str]],
     return _checked(Join, {**{name: value for name, value in of_log.items() if value}, "tables": given})
 
 
-def impressions_of_options(options: Mapping[str, Any]) -> ImpressionLists:
+def impressions_of_options(options: Mapping[str, object]) -> ImpressionLists:
     """Returns the ImpressionLists that the options describe.
 
     Raises:
@@ -76,7 +76,7 @@ def _key(text: str) -> dict[str, str]:
     return {of_log: of_table or of_log for of_log, _, of_table in pairs}
 
 
-def label_delay_of_options(labels: str, options: Mapping[str, Any]) -> LabelDelay | None:
+def label_delay_of_options(labels: str, options: Mapping[str, object]) -> LabelDelay | None:
     """Returns the LabelDelay that the options describe, or None if no option is about times.
 
     Args:
@@ -98,7 +98,7 @@ def label_delay_of_options(labels: str, options: Mapping[str, Any]) -> LabelDela
     return _checked(LabelDelay, {**given, "labels": [labels]})
 
 
-def _checked(section: type[_Section], given: Mapping[str, Any]) -> _Section:
+def _checked(section: type[_Section], given: Mapping[str, object]) -> _Section:
     try:
         return section.model_validate(given)
     except pydantic.ValidationError as error:

@@ -164,7 +164,7 @@ def _place(files: dict[pathlib.Path, dict[str, Any]], key: tuple[int | str, ...]
     return next(iter(files))
 
 
-def _has(values: Any, key: tuple[int | str, ...]) -> bool:
+def _has(values: object, key: tuple[int | str, ...]) -> bool:
     for part in key:
         if not isinstance(values, dict) or part not in values:
             return False

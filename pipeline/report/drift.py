@@ -103,7 +103,7 @@ def drift_verdict(drift: dict[str, Any]) -> str:
     return f"{text}."
 
 
-def _share(move: Mapping[str, Any], side: str) -> str:
+def _share(move: Mapping[str, object], side: str) -> str:
     """Returns a value's share in one of the logs as text, with "at most" if only an upper bound is known."""
     return f"{'at most ' if move.get('most') == side else ''}{move[side]:.1%}"
 

@@ -21,7 +21,7 @@ def verdict(
     return ", and ".join(parts) + "."
 
 
-def fate(metrics: Mapping[str, Any], gates: Sequence[Mapping[str, Any]]) -> str:
+def fate(metrics: Mapping[str, object], gates: Sequence[Mapping[str, Any]]) -> str:
     """Returns whether a model was pushed, and which gate blocked it, as the predicate of a sentence."""
     failed = [gate for gate in gates if not gate["passed"]]
     if metrics["blessed"]:

@@ -40,7 +40,7 @@ class FinishedRun:
     columns: Mapping[str, str]
 
 
-def finished_run(config: RunConfig, folder: pathlib.Path, metrics: Mapping[str, Any]) -> FinishedRun:
+def finished_run(config: RunConfig, folder: pathlib.Path, metrics: Mapping[str, object]) -> FinishedRun:
     """Returns the description of a finished run that its hooks receive."""
     history = json.loads((folder / "report_data" / "history.json").read_text())
     pushed = folder / "models" / config.serving.model_name / str(metrics["model_version"])

@@ -90,7 +90,7 @@ def _full_vocabularies(path: pathlib.Path, config: RunConfig) -> FeatureMap:
 
 
 def _describe(
-    info: ModelInfo, features: FeatureMap, hyperparameters: dict[str, Any], required: Mapping[str, Any] = NOTHING
+    info: ModelInfo, features: FeatureMap, hyperparameters: dict[str, Any], required: Mapping[str, object] = NOTHING
 ) -> dict[str, Any]:
     parameters = without = None
     try:

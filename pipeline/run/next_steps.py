@@ -126,7 +126,7 @@ def _is_of_number(gate: Mapping[str, Any]) -> bool:
     return gate["kind"] not in _OTHER_KINDS and " " in gate["metric"]
 
 
-def _key(gate: Mapping[str, Any]) -> str:
+def _key(gate: Mapping[str, object]) -> str:
     """Returns the key of a limit in `gates`; "" for a gate that has none of its own."""
     return "" if gate["kind"] in _OTHER_KINDS and gate["metric"] != "ecs" else str(gate["metric"])
 

@@ -73,7 +73,7 @@ def _described(run: FinishedRun, key: str) -> Any:
     )
 
 
-def flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+def flat(values: Mapping[str, object], before: str = "") -> Iterator[tuple[str, Any]]:
     """Yields the values of nested mappings with the names of their keys, as `training.epochs`."""
     for key, value in values.items():
         if isinstance(value, Mapping) and value:
@@ -82,7 +82,7 @@ def flat(values: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any
             yield f"{before}{key}", value
 
 
-def numbers(values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+def numbers(values: Mapping[str, object]) -> Iterator[tuple[str, float]]:
     """Yields the names and values of numeric entries, without booleans and `step`."""
     for name, value in values.items():
         if isinstance(value, int | float) and not isinstance(value, bool) and name != "step":

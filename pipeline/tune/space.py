@@ -44,7 +44,7 @@ class Space:
         """The number of points. Infinite if a key takes any number in a range."""
         return math.prod(map(_count, self.distributions.values()))
 
-    def settings(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    def settings(self, parameters: Mapping[str, object]) -> dict[str, Any]:
         """Returns the values by key that Optuna's parameters represent."""
         return {key: self._value(key, parameter) for key, parameter in parameters.items()}
 
@@ -60,7 +60,7 @@ class Space:
         has_none = getattr(distribution, "log", False) and own_value(self.base, key) == 0
         return distribution.low if has_none else None  # type: ignore[attr-defined]
 
-    def config(self, parameters: Mapping[str, Any]) -> RunConfig:
+    def config(self, parameters: Mapping[str, object]) -> RunConfig:
         """Returns the configuration that Optuna's parameters represent.
 
         Raises:
@@ -117,7 +117,7 @@ def make_space(config: RunConfig, path: pathlib.Path) -> Space:
     return Space(values, distributions, path, base)
 
 
-def with_settings(config: RunConfig, settings: Mapping[str, Any], path: pathlib.Path) -> RunConfig:
+def with_settings(config: RunConfig, settings: Mapping[str, object], path: pathlib.Path) -> RunConfig:
     """Returns the configuration with some values replaced, by key.
 
     Raises:

@@ -75,7 +75,7 @@ def _from_arrow(values: pa.Array, none_is_nan: bool) -> np.ndarray:
     return number_array(values.cast(pa.float32(), safe=False))
 
 
-def _from_list(values: Sequence[Any], none_is_nan: bool) -> np.ndarray:
+def _from_list(values: Sequence[object], none_is_nan: bool) -> np.ndarray:
     kinds = set(map(type, values))
     if any(issubclass(kind, list | tuple | np.ndarray) for kind in kinds):
         return _vectors(values)

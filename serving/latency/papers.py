@@ -60,7 +60,7 @@ def bert4ctr(
         report: Called with the number of repeats that all models have completed.
     """
 
-    def repeat(predict: Predict, batches: Sequence[Any]) -> Callable[[], None]:
+    def repeat(predict: Predict, batches: Sequence[object]) -> Callable[[], None]:
         def all_batches() -> None:
             for batch in batches:
                 predict(batch)

@@ -127,7 +127,7 @@ class ScoringFolder:
         self.output = output
         self.unfinished = output / UNFINISHED
 
-    def finished(self, version: pathlib.Path, files: list[str], options: Mapping[str, Any]) -> dict[str, Any] | None:
+    def finished(self, version: pathlib.Path, files: list[str], options: Mapping[str, object]) -> dict[str, Any] | None:
         """Returns the summary of a finished scoring of the same inputs in this folder, or None.
 
         A scheduler also repeats a command that was killed after its last write.
@@ -179,7 +179,7 @@ class ScoringFolder:
                     _remove_where_empty(self.output / DEAD_LETTER, self.output)
 
     def planned(
-        self, version: pathlib.Path, files: list[str], options: Mapping[str, Any], cut: Callable[[], list[Range]]
+        self, version: pathlib.Path, files: list[str], options: Mapping[str, object], cut: Callable[[], list[Range]]
     ) -> ScoringPlan:
         """Returns the plan of an interrupted scoring in this folder, or a new plan.
 

@@ -28,7 +28,15 @@ from ctrpipe.serving.server.admission import MOST_WAITING_RUNS, Slots
 from ctrpipe.serving.server.budget import Budget
 from ctrpipe.serving.server.busy_poll import BusyPoll
 from ctrpipe.serving.server.errors import ServingError
-from ctrpipe.serving.server.http_request import SHORT_BYTES, Limits, Phase, Refusal, Request, RequestReader
+from ctrpipe.serving.server.http_request import (
+    MAX_HEADER_BYTES,
+    SHORT_BYTES,
+    Limits,
+    Phase,
+    Refusal,
+    Request,
+    RequestReader,
+)
 from ctrpipe.serving.server.open_files import most_files
 from ctrpipe.serving.server.unread import Unread
 
@@ -42,6 +50,7 @@ _LINGER_SECONDS = 2.0
 # On so few cores, the threads of a pool take the interpreter from each other and from the loop: on two cores the loop's
 # thread alone answers 2, 4 and 8 clients, which send one row to a DCN-v2, 1.4, 1.6 and 1.2 times as fast.
 FEW_CORES = 2
+_MEMORY_SHARE, _FEWEST_CONNECTIONS = 8, 64  # the part of the process's memory that headers of all connections may take
 _CLOSED_SHARE = 64  # the part of the connections that are closed at once where there are too many
 # A stopping server closes a kept connection once it has been quiet for so long: a busy client's next request may be on
 # its way.
@@ -88,7 +97,7 @@ class HttpServer:
         budget: The budget of the bodies and answers of all connections.
         busy_poll_seconds: See BusyPoll; applies only while a single connection sends requests.
         most_connections: Maximum number of connections, above which the longest idle ones are closed; 0 = half of the
-            process's open-file limit.
+            process's open-file limit, and no more than have room for their headers in an eighth of its memory.
     """
 
     def __init__(
@@ -112,7 +121,8 @@ class HttpServer:
         self.connections: set[HttpProtocol] = set()
         self.stopping = False
         self._has_few_cores = cores() <= FEW_CORES
-        self._most_connections = most_connections or most_files() // 2
+        fit = max(budget.max_memory // _MEMORY_SHARE // MAX_HEADER_BYTES, _FEWEST_CONNECTIONS)
+        self._most_connections = most_connections or min(most_files() // 2, fit)
         self._sweeping = False
         self._turns: deque[HttpProtocol] = deque()
 

@@ -24,6 +24,8 @@ _BODIES_SHARE = 2  # a body may grow while less than this part of the budget is 
 _SMALL_PART, _JOINED_PART = 4 << 10, 1 << 20
 # A header takes the event loop's thread longer than its bytes do: two bytes as long as a hundred.
 MAX_HEADERS = 1000
+# The other headers are counted, not kept: a thousand of them take three times their bytes, on each connection.
+_READ_HEADERS = frozenset((b"host", b"content-length", b"transfer-encoding", b"content-encoding", b"expect", b"origin"))
 _SEPARATORS = 3  # bytes of a header line besides its name and value, at least: a colon and a line end
 _VERSIONS = ("1.0", "1.1")
 _NO_VERSION_YET = "0.0"
@@ -52,7 +54,7 @@ class Request:
     Attributes:
         method: The method, in the case as received.
         target: The path with its query.
-        headers: The headers by lower-case name.
+        headers: The headers that the server reads, by lower-case name.
         body: The body; empty until `join_parts` if it arrived in several parts.
         keep_alive: Whether the connection stays open after the response.
         abandoned: Whether the client no longer waits for a response.
@@ -127,7 +129,7 @@ class _Arriving:
     Attributes:
         method: Set by `_read_body_alone`; otherwise the parser has the method.
         target: The URL.
-        headers: The headers by lower-case name.
+        headers: The headers that the server reads, by lower-case name.
         header_bytes: Bytes of complete headers and trailers.
         header_count: Number of complete headers.
         line_bytes: Bytes of the current, incomplete line.
@@ -299,6 +301,8 @@ class RequestReader:
         if arriving.header_count > MAX_HEADERS:
             return self._refuse_headers()
         name = name.lower()
+        if name not in _READ_HEADERS:
+            return
         if name in arriving.headers and name in (b"host", b"transfer-encoding"):
             value = _REPEATED
         arriving.headers[name] = value

@@ -218,7 +218,7 @@ def _count_members(request: dict[str, Any]) -> int:
     return count
 
 
-def _listed(value: Any) -> int:
+def _listed(value: object) -> int:
     if type(value) is not list or not value or type(value[0]) is not dict:
         return 0
     return sum(len(item) for item in value if type(item) is dict)

@@ -67,13 +67,13 @@ def _entry(name: str, feature: bytes) -> bytes:
 def _field(number: int, content: bytes) -> bytes:
     """Returns a field of protobuf, of a number below 16, that holds bytes: its number and kind, its length, its bytes.
 
-    For names and numbers it is four times as fast as a message of the library that has such a field.
+    A message of the library for each name and each feature takes longer than the values.
     """
     size, length = len(content), bytearray()
     while size > 127:
         length.append(size & 127 | 128)
         size >>= 7
-    return b"%c%b%c%b" % (number << 3 | 2, length, size, content)
+    return b"%c%b%c%b" % (number << 3 | 2, bytes(length), size, content)
 
 
 def _feature(name: str, items: list[Any], reading: Reading) -> bytes:

@@ -155,7 +155,7 @@ class _Reader:
         if not self._count % CHECK_EVERY:
             self._reading.check_time()
 
-    def _text(self, value: Any, separators: list[str], place: _Place) -> bytes:
+    def _text(self, value: object, separators: list[str], place: _Place) -> bytes:
         """Returns a value as text; lists and nested lists are joined by a separator per level."""
         self._tick()
         if isinstance(value, str) and place.column in self._bracketed and begins_a_list(value):

@@ -326,7 +326,7 @@ def to_tensor(value: object, dtype: tf.DType, kinds: Kinds = _ANY, reading: Read
     return array.reshape(shape)
 
 
-def _shape(value: Any) -> list[int]:
+def _shape(value: object) -> list[int]:
     """Returns the shape, by the first element of each level, as in TF Serving."""
     shape = []
     while isinstance(value, list):

@@ -130,6 +130,18 @@ def large_context(target: Target) -> list[Measure]:
     return _attack(target, body, method="regress")
 
 
+def large_examples(target: Target) -> list[Measure]:
+    """One example with many features, then one with a feature of many values."""
+    count = target.take(400_000, 20_000)
+    features = b",".join(b'"%x": 1' % number for number in range(count))
+    values = b'"f": [%b]' % b",".join([b"1"] * (count * 3 // 2))  # no more fit the memory of a request
+    return [
+        measure
+        for example in (features, values)
+        for measure in _attack(target, b'{"signature_name": "regress", "examples": [{%b}]}' % example, method="regress")
+    ]
+
+
 def numbers_then_no_json(target: Target) -> list[Measure]:
     """Numbers, then a mistake: only the slowest parser reads this."""
     return _attack(target, _instances(b"1.5", target.take(62 * _MEBIBYTE, 4 * _MEBIBYTE)).replace(b"]}", b"x"))
@@ -172,6 +184,7 @@ ATTACKS = (
     small_number,
     rows_then_a_string,
     large_context,
+    large_examples,
     numbers_then_no_json,
     largest_accepted,
 )

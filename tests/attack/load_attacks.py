@@ -79,6 +79,23 @@ def idle_connections(target: Target) -> list[Measure]:
     return other.measures()
 
 
+def held_headers(target: Target) -> list[Measure]:
+    """4,000 connections that hold 60 KB of headers without an end each, to a server with a gibibyte."""
+    if not target.models:
+        return []
+    headers = request(b"", headers=tuple(f"X-{number}: {'a' * 50}" for number in range(950))).removesuffix(b"\r\n")
+    with target.another(f"--max_memory={1 << 30}") as small, contextlib.ExitStack() as stack, Bystander(small) as other:
+        process = small.server.process
+        assert process
+        for _ in range(target.take(4000, 100)):
+            connection = stack.enter_context(socket.create_connection(small.rest, 10))
+            with contextlib.suppress(OSError):  # it was idle, and is closed for a new one
+                connection.sendall(headers)
+        time.sleep(1)
+        most = process.memory_info().rss
+    return [Measure("memory of the process", most / (1 << 20), 1.1 * (1 << 10), "MiB"), *other.measures()]
+
+
 def unread_ends(target: Target) -> list[Measure]:
     """180 clients that stay and do not read one to sixty answers of 60 KB: some leave few bytes to the server."""
     if not target.long:  # they have 50 s
@@ -117,4 +134,12 @@ def concurrent_calls(target: Target) -> list[Measure]:
     return [Measure(f"wrong or missing answers of {count}", answers.count(False), 0)]
 
 
-ATTACKS = (many_slow_clients, steady_clients, aborted_connections, idle_connections, unread_ends, concurrent_calls)
+ATTACKS = (
+    many_slow_clients,
+    steady_clients,
+    aborted_connections,
+    idle_connections,
+    held_headers,
+    unread_ends,
+    concurrent_calls,
+)

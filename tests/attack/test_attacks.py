@@ -45,7 +45,9 @@ IN_TEST_ALL = {
     "contexts": "tests/serving/test_admission.py",
     "filled_strings": "tests/serving/test_grpc_tensors.py",
     "idle_connections": "tests/serving/test_grpc_arrivals.py",  # of REST: tests/serving/test_http_protocol.py
+    "held_headers": "tests/serving/test_http_protocol.py",
     "infinities": "tests/attack/test_attacks.py",  # not_a_number
+    "large_examples": "tests/serving/test_json_examples.py",
     "many_filters": "tests/serving/test_grpc_messages.py",
     "many_sizes": "tests/serving/test_grpc_tensors.py",
     "packed_numbers": "tests/serving/test_rest_memory.py",

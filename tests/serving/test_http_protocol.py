@@ -519,7 +519,7 @@ def test_trailers_are_no_headers():
 
     with served(headers) as connect:
         raw = read_all(connect(f"POST /x HTTP/1.1\r\n{GOOD}{CHUNKS}Content-Encoding: gzip\r\nHost: a b\r\n\r\n"))
-    assert raw.endswith(b"\r\n\r\nconnection host transfer-encoding ab")
+    assert raw.endswith(b"\r\n\r\nhost transfer-encoding ab")
 
 
 @pytest.mark.parametrize("text", ["0\r\n" + LINE * 70, "0\r\nX: " + "a" * 90_000, "1;" + "a" * 90_000])
@@ -689,6 +689,16 @@ def wait_for(condition):
     end = time.monotonic() + 5
     while not condition() and time.monotonic() < end:
         time.sleep(0.01)
+
+
+def test_connections_are_no_more_than_have_room_for_their_headers():
+    with served(budget=Budget(1 << 20)) as connect:
+        first = connect()
+        time.sleep(0.02)
+        for _ in range(64):
+            connect()
+        assert first.recv(1) == b""
+        assert len(connect.server.connections) <= 64
 
 
 def test_idle_connections_make_room_for_others(monkeypatch):

@@ -87,7 +87,7 @@ def _with_items(feature: ItemSequence, lists: Mapping[str, list[Any]]) -> ItemSe
     return feature.model_copy(update=changes)
 
 
-def _most_values(elements: Iterable[Any], within: str) -> int:
+def _most_values(elements: Iterable[object], within: str) -> int:
     """Returns the largest number of values of an item."""
     counts = (len(each) if isinstance(each, list) else str(each).count(within) + 1 for each in elements)
     return max(counts, default=1)

@@ -128,7 +128,7 @@ def _named(arguments: list[ast.expr], text: str) -> str:
     raise ValueError(f"'{text}': {_COLUMN} takes the name of a column in quotes")
 
 
-def evaluate(formula: Formula, columns: Mapping[str, Any], operations: Operations) -> Any:
+def evaluate(formula: Formula, columns: Mapping[str, object], operations: Operations) -> Any:
     """Returns a formula's values, float64 [N]; NaN or infinite where the result is undefined.
 
     Args:
@@ -139,7 +139,7 @@ def evaluate(formula: Formula, columns: Mapping[str, Any], operations: Operation
     return _value(formula.root, columns, operations)
 
 
-def _value(node: ast.expr, columns: Mapping[str, Any], operations: Operations) -> Any:
+def _value(node: ast.expr, columns: Mapping[str, object], operations: Operations) -> Any:
     match node:
         case ast.Constant(value=int() | float() as value):
             return float(value)

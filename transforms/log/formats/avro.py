@@ -200,7 +200,7 @@ class Types:
         return _AS_JSON if others else (pa.null(), None)
 
 
-def _converted(values: Mapping[str, Any], converts: Mapping[str, _Value]) -> dict[str, Any]:
+def _converted(values: Mapping[str, object], converts: Mapping[str, _Value]) -> dict[str, Any]:
     return {name: convert(values[name]) for name, convert in converts.items()}
 
 
@@ -208,7 +208,7 @@ def _text_or_none(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def _json(value: Any) -> str | None:
+def _json(value: object) -> str | None:
     """Returns the text of a value whose type differs between rows."""
     if value is None or isinstance(value, str):
         return value
