@@ -1,6 +1,7 @@
 """Compares the logits of our models and the peers' (`make peers`) on the same weights and ids.
 
-    python -m benchmarks.parity [--models fm,xdeepfm] [--fuxictr FOLDER] [--fcn FOLDER] [--output FILE]
+    python -m benchmarks.parity [--models fm,xdeepfm] [--fuxictr FOLDER] [--fcn FOLDER] [--hstu FOLDER]
+        [--output FILE]
 
 Our weights are NaN until a peer's weights replace them, and every weight of a peer must be used: a missing part fails.
 The weights have the names of the peers' servers (benchmarks/peers/*_server.py). Prints a table of the largest
@@ -36,6 +37,7 @@ SIZES = (5, 9, 4, 7, 12, 6, 8, 5)  # ids of each field
 DIM, HIDDEN, CIN, HEADS = 8, (16, 12), (6, 4, 5), 2
 ROWS, SEED, SCALE = 500, 4, 0.5
 ITEMS = 7  # maximum length of a history
+BITS = 2048  # of a hash
 
 Weights = dict[str, np.ndarray]
 
@@ -214,10 +216,30 @@ def smoothed_attention(model: CTRModel, given: Given) -> None:
 
 
 def search(model: CTRModel, given: Given) -> None:
-    """Fills the search and the attention; folds the peer's value and output projections into the MLP's first layer."""
-    (search_,), (attention,) = model.searches, model.attentions
-    search_.of_candidate.kernel.assign(given["search/candidate"])
-    search_.of_item.kernel.assign(given["search/item"])
+    """Fills the search and the attention to the found items."""
+    (layer,) = model.searches
+    layer.of_candidate.kernel.assign(given["search/candidate"])
+    layer.of_item.kernel.assign(given["search/item"])
+    # Ours also has the mean of the found items as an input; the peer uses it in a separate loss.
+    _attend(model, given, np.zeros((DIM, HIDDEN[0]), np.float32))
+
+
+def search_by_hash(model: CTRModel, given: Given) -> None:
+    (layer,) = model.searches
+    layer.planes.assign(given["search/planes"])
+    _attend(model, given)
+
+
+def search_by_attention(model: CTRModel, given: Given) -> None:
+    _attend(model, given)
+
+
+def _attend(model: CTRModel, given: Given, *others_read: np.ndarray) -> None:
+    """Fills the attention and the MLP, whose first layer contains the peer's value and output projections.
+
+    `others_read` are the rows of the first layer for what our model reads before the attention's output.
+    """
+    (attention,) = model.attentions
     attention.of_candidate.kernel.assign(given["attention/query"] / np.sqrt(attention.key_dim))
     attention.of_item.kernel.assign(given["attention/key"])
     values, outputs = given["attention/value"], given["attention/output"]
@@ -225,12 +247,31 @@ def search(model: CTRModel, given: Given) -> None:
     others, candidate, _, history = np.split(rows, [len(rows) - places * DIM for places in (3, 2, 1)])
     parts = [slice(head * attention.key_dim, (head + 1) * attention.key_dim) for head in range(attention.heads)]
     heads = [values[:, part] @ outputs[part] @ history for part in parts]
-    # Ours also has the mean of the found items as an input; the peer uses it in a separate loss.
-    mean = np.zeros((DIM, rows.shape[1]), np.float32)
     first, *more = model.tower.hidden
-    first.set_weights([np.concatenate([candidate, others, mean, *heads]), given["dnn/bias_0"]])
+    first.set_weights([np.concatenate([candidate, others, *others_read, *heads]), given["dnn/bias_0"]])
     for index, dense in enumerate(more, 1):
         dense.set_weights([given[f"dnn/kernel_{index}"], given[f"dnn/bias_{index}"]])
+
+
+def gated_units(epsilon: float) -> Part:
+    """Returns a function that fills HSTU's layers and gives their norms this ε.
+
+    The peer's projections have no bias, and its norms no scale and no shift.
+    """
+
+    def fill(model: CTRModel, given: Given) -> None:
+        (project,), (stack,) = model.project, model.stacks
+        project.set_weights([given["project/kernel_0"], given["project/bias_0"]])
+        for index, layer in enumerate(stack):
+            kernel = given[f"uvqk/kernel_{index}"]
+            layer.project.set_weights([kernel, np.zeros(kernel.shape[1], np.float32)])
+            layer.out.set_weights([given[f"output/kernel_{index}"], given[f"output/bias_{index}"]])
+            layer.places.assign(given[f"places_{index}"])
+            for norm in (layer.norm, layer.norm_read):
+                norm.set_weights([np.ones(len(kernel), np.float32), np.zeros(len(kernel), np.float32)])
+                norm.epsilon = epsilon
+
+    return fill
 
 
 def _network(layer: Any, given: Given, name: str, bias: np.ndarray | None = None) -> None:
@@ -482,6 +523,7 @@ class Case:
     note: str = ""  # the deliberate differences
     history: int = 0  # maximum length of a history of the first field's ids
     least: int = 0  # minimum length of a history, if the peer does not support empty ones
+    distinct: bool = False  # whether a history has no item twice
     item: int = 0  # number of leading fields that belong to the item, if the peer needs it
     tasks: int = 1
     sizes: tuple[int, ...] = SIZES
@@ -492,6 +534,8 @@ class Case:
 
 DEEP = {"hidden_units": HIDDEN}
 ZOO: dict[str, Any] = {"history": ITEMS, "zoo": True}
+# A field with enough ids for a history without repetitions.
+DISTINCT: dict[str, Any] = {**ZOO, "sizes": (12, *SIZES[1:]), "distinct": True}
 # An item and a user; each row has its own history.
 USERS: dict[str, Any] = {"history": ITEMS, "sizes": (30, ROWS), "change": no_padding}
 TASKS: dict[str, Any] = {"tasks": 2}
@@ -509,6 +553,7 @@ EXTRA_LINEAR = "It adds a linear part, the paper none: ours with use_linear."
 HALVES = "It hands on the first half of the maps and pools the second, the authors' code the reverse: halves swapped."
 BY_SIZE = "Its k-max pooling sorts by size, the paper keeps the fields' order: compared where both are the same."
 
+LENGTHS = "They divide by the maximum length, ours by the items read; the norm cancels both but for its ε, tiny here."
 LAST_FIELD = "Its last field has a matrix too, which no pair uses."
 NO_RESIDUAL = "Its cross layers do not add their input, the paper's do: ours with residual: false."
 OF_ZOO: dict[str, Any] = {"zoo": True}
@@ -638,6 +683,49 @@ CASES = (
         "scores are positive and no history is empty. Its search learns from a loss of its own: without ours' mean.",
         **ZOO,
         least=1,
+    ),
+    Case(
+        "fuxictr",
+        "sim",
+        (embedding, search_by_attention, tower_output),
+        DEEP | {"search": "attention", "found": 3, "key_dim": 3, "heads": HEADS},
+        {"attention": 6, "found": 3},
+        no_padding,
+        variant="TWIN",
+        peer_model="twin",
+        note="Of items with equal scores it keeps as many as are asked for, ours all: compared where no item is twice.",
+        **DISTINCT,
+    ),
+    Case(
+        "fuxictr",
+        "sim",
+        (embedding, search_by_hash, tower_output),
+        DEEP | {"search": "hash", "found": 3, "search_units": BITS, "key_dim": 3, "heads": HEADS},
+        {"attention": 6, "found": 3} | settings(hash_bits=BITS),
+        no_padding,
+        variant="ETA",
+        peer_model="eta",
+        note="Items that share as many bits have no order: hashes of many bits, which differ.",
+        **DISTINCT,
+    ),
+    *(
+        Case(
+            "fuxictr",
+            "hstu",
+            (embedding, gated_units(epsilon), tower, tower_output),
+            DEEP | {"width": 12, "layers": layers, "heads": HEADS},
+            settings(width=12, layers=layers, epsilon=epsilon),
+            no_padding,
+            variant=variant,
+            checkout="hstu",
+            note=f"Its authors' layers: projections without a bias, norms without a scale, no bias of time. {note}",
+            least=least,
+            **ZOO,
+        )
+        for variant, layers, least, epsilon, note in (
+            ("full histories", 1, ITEMS, 1e-6, "One layer."),
+            ("all lengths", 2, 0, 1e-12, LENGTHS),
+        )
     ),
     Case(
         "fuxictr",
@@ -902,7 +990,7 @@ def draw(shapes: dict[str, tuple[int, ...]]) -> Weights:
 def rows_of(case: Case) -> np.ndarray:
     """Returns ids (ROWS, fields, then history), counted from 0 within the field; 0 is a history's padding.
 
-    No history contains the row's candidate. All lengths occur, including 0 if the peer supports it. Each user has one
+    No history contains the row's candidate. All lengths occur from the smallest that the case has. Each user has one
     row.
     """
     random = np.random.default_rng(SEED + 1)
@@ -910,7 +998,10 @@ def rows_of(case: Case) -> np.ndarray:
     if not case.history:
         return ids
     candidates = random.integers(1, case.sizes[0], (ROWS, 1))
-    items = 1 + (candidates - 1 + random.integers(1, case.sizes[0] - 1, (ROWS, case.history))) % (case.sizes[0] - 1)
+    others = random.integers(1, case.sizes[0] - 1, (ROWS, case.history))
+    if case.distinct:
+        others = random.permuted(np.tile(np.arange(1, case.sizes[0] - 1), (ROWS, 1)), axis=1)[:, : case.history]
+    items = 1 + (candidates - 1 + others) % (case.sizes[0] - 1)
     items[np.arange(case.history) >= random.integers(case.least, case.history + 1, (ROWS, 1))] = 0
     ids[:, :1] = candidates
     if case.sizes[-1] == ROWS:
@@ -994,14 +1085,25 @@ def table(report: Mapping[str, Any]) -> Table:
     type=click.Path(path_type=pathlib.Path, exists=True, file_okay=False),
     help="A checkout of the repository of FCN's authors.",
 )
-def main(report: Report, models: str | None, fuxictr: pathlib.Path | None, fcn: pathlib.Path | None) -> None:
+@click.option(
+    "--hstu",
+    type=click.Path(path_type=pathlib.Path, exists=True, file_okay=False),
+    help="A checkout of the repository of HSTU's authors.",
+)
+def main(
+    report: Report,
+    models: str | None,
+    fuxictr: pathlib.Path | None,
+    fcn: pathlib.Path | None,
+    hstu: pathlib.Path | None,
+) -> None:
     """Compare our logits with the peers' (`make peers`) on the same weights and ids.
 
     Prints a table, writes JSON, and prints the JSON on the last line. Exits with 1 if a difference is above 5e-6.
     """
     cases = chosen_cases(models)
     report |= {"limit": LIMIT, "pairs": []}
-    checkouts = {"fuxictr": fuxictr, "fcn": fcn}
+    checkouts = {"fuxictr": fuxictr, "fcn": fcn, "hstu": hstu}
     for option, folder in checkouts.items():
         missing = [case for case in cases if case.zoo and case.checkout == option and not folder]
         if missing:

@@ -132,6 +132,18 @@ def log_loss_estimate(labels: np.ndarray, probabilities: np.ndarray, weights: We
     return Estimate(value, _shares(mass) * (losses - value))
 
 
+def auc_minus_log_loss_estimate(
+    labels: np.ndarray, probabilities: np.ndarray, weights: Weights = None
+) -> Estimate | None:
+    """Returns the AUC minus the mean log loss; None with fewer than two rows of a class.
+
+    See `auc_estimate` for the arguments.
+    """
+    of_auc = auc_estimate(labels, probabilities, weights)
+    of_loss = log_loss_estimate(labels, probabilities, weights)
+    return None if of_auc is None or of_loss is None else of_auc.minus(of_loss)
+
+
 def rmse_estimate(labels: np.ndarray, numbers: np.ndarray, weights: Weights = None) -> Estimate | None:
     """Returns the square root of the mean squared difference of predicted numbers, with linearised components.
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-METRICS = ("auc", "log_loss", "rig", "calibration")
+METRICS = ("auc", "gauc", "log_loss", "rig", "calibration")  # gauc only with evaluation.group
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -76,7 +76,8 @@ class Run(Result):
         return rows
 
     def _table(self) -> Table:
-        rows = [[key, self.metrics[key]] for key in (*METRICS, "blessed", "model_version")]
+        shown = [key for key in METRICS if key in self.metrics]
+        rows = [[key, self.metrics[key]] for key in (*shown, "blessed", "model_version")]
         return Table([str(self.output), ""], rows, "" if self.blessed else f"The model {self._fate}.")
 
     @property

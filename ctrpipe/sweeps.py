@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-SHOWN = ("validation_auc", "validation_log_loss", "auc", "log_loss")
+SHOWN = ("validation_auc", "validation_gauc", "validation_log_loss", "auc", "gauc", "log_loss")
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -59,8 +59,11 @@ class Sweep(Result):
         return training_rows(self.report)
 
     def _table(self) -> Table:
-        rows = [[point["name"], *(point["metrics"][key]["mean"] for key in SHOWN)] for point in self.report["points"]]
-        return Table(["point", *SHOWN], rows, f"best by {self.report['monitor']}: {self.best}" if self.best else "")
+        points = self.report["points"]
+        has_groups = any(point["metrics"]["gauc"]["mean"] is not None for point in points)
+        columns = [key for key in SHOWN if has_groups or "gauc" not in key]
+        rows = [[point["name"], *(point["metrics"][key]["mean"] for key in columns)] for point in points]
+        return Table(["point", *columns], rows, f"best by {self.report['monitor']}: {self.best}" if self.best else "")
 
     @in_one_line
     def plot(self) -> "Figure":

@@ -2,11 +2,12 @@
 
 import dataclasses
 import pathlib
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from ctrpipe.bar import with_bar
 from ctrpipe.common.figures import shown
 from ctrpipe.common.libraries import load_tensorflow
+from ctrpipe.common.monitors import Monitor
 from ctrpipe.common.store_folders import written_output
 from ctrpipe.data import FOLDER, Data, PathLike, files_of
 from ctrpipe.mistakes import in_one_line
@@ -95,7 +96,7 @@ def tune(
     budget: str | None = None,
     workers: int = 1,
     p99_ms: float | None = None,
-    objective: Literal["log_loss", "auc"] | None = None,
+    objective: Monitor | None = None,
     seeds: int = 3,
     **settings: Any,
 ) -> Tuning:

@@ -31,6 +31,11 @@ Classes of the model zoo, for requests with a `zoo` and a `history` (see peer_se
                 selected items; search/candidate, search/item, attention/query, attention/key, attention/value [d, A],
                 attention/output [A, d]. Options: heads, attention (A), found. The model of the newest items and the
                 loss of the search are left out.
+    twin, eta   FuxiCTR's TWIN and ETA: as sim, without the search of sim; eta has search/planes [d, bits]
+    hstu        the layers of HSTU's authors, whose checkout is `zoo`, between FuxiCTR's embedding and MLP: as mlp;
+                dnn/kernel_0 [n + W, H_0]: the fields, then the candidate's state; project/kernel_0 [d, W],
+                project/bias_0; by layer uvqk/kernel_i [W, 4W], places_i [L + 1] by distance, output/kernel_i [W, W],
+                output/bias_i. Settings: layers, width, epsilon of the norms. Option: heads.
 
 With `tasks`, the logits are ordered row by row:
 
@@ -52,8 +57,10 @@ With a number of `item` fields:
 """
 
 import dataclasses
+import importlib
 import importlib.util
 import pathlib
+import sys
 import types
 from collections import OrderedDict
 from typing import Any
@@ -66,6 +73,7 @@ from fuxictr.pytorch.layers import (
     CrossNetV2,
     FactorizationMachine,
     FeatureEmbedding,
+    FeatureEmbeddingDict,
     InnerProductInteraction,
     LogisticRegression,
     MLP_Block,
@@ -313,6 +321,101 @@ class DCNv2(DCN):
     network = CrossNetV2
 
 
+class Units(Model):
+    """The layers of HSTU's authors over a history and the candidate behind it, and an MLP."""
+
+    def __init__(self, spec: Spec, logits: bool):
+        super().__init__(spec, logits)
+        authors = authors_layers(spec.zoo)
+        width, tokens = spec.settings["width"], spec.history + 1
+        self.embedding_layer = FeatureEmbeddingDict(self.feature_map, spec.dim)
+        self.project = torch.nn.Linear(spec.dim, width)
+        layers = [
+            authors.SequentialTransductionUnitJagged(
+                embedding_dim=width,
+                linear_hidden_dim=width // spec.heads,
+                attention_dim=width // spec.heads,
+                dropout_ratio=0.0,
+                attn_dropout_ratio=0.0,
+                num_heads=spec.heads,
+                linear_activation="silu",
+                relative_attention_bias_module=authors.RelativePositionalBias(tokens),
+                epsilon=spec.settings["epsilon"],
+            )
+            for _ in range(spec.settings["layers"])
+        ]
+        self.stack = authors.HSTUJagged(layers, autocast_dtype=None)
+        self.deep = self.dnn(len(spec.sizes) * spec.dim + width)
+        self.finish()
+
+    def logit(self, ids):
+        embedded = self.embedding_layer(ids)
+        fields = [embedded[f"f{index}"] for index in range(self.fields)]
+        lengths = (ids[HISTORY] > 0).sum(dim=1)
+        rows, tokens = len(lengths), self.spec.history + 1
+        places = torch.arange(tokens, device=lengths.device)
+        states = torch.cat([embedded[HISTORY], torch.zeros_like(fields[0])[:, None]], dim=1)
+        states = torch.where((places == lengths[:, None])[..., None], fields[0][:, None], states)
+        offsets = torch.nn.functional.pad(torch.cumsum(lengths + 1, dim=0), (1, 0))
+        seen = torch.ones(tokens, tokens, device=lengths.device).tril()
+        times = torch.zeros(rows, tokens, dtype=torch.int64, device=lengths.device)
+        states, _ = self.stack(self.project(states), offsets, times, seen)
+        candidate = states[torch.arange(rows, device=lengths.device), lengths]
+        return self.deep(torch.cat([*fields, candidate], dim=1))
+
+    def weights(self) -> dict[str, Weight]:
+        tables = self.embedding_layer.embedding_layers
+        rows = [tables[f"f{index}"].weight for index in range(self.fields)]
+        weights = {"embedding": stacked(rows, self.spec.dim)}
+        weights |= linears([self.project], "project") | dnn_weights(self.deep)
+        layers = list(self.stack._attention_layers)
+        weights |= linears([layer._o for layer in layers], "output")
+        for index, layer in enumerate(layers):
+            weights[f"uvqk/kernel_{index}"] = same(layer._uvqk)
+            # The second half is of tokens that come later, which no token sees.
+            distances = layer._rel_attn_bias._w[: self.spec.history + 1]
+            weights[f"places_{index}"] = Weight(tuple(distances.shape), (distances,), lambda value: [value[::-1]])
+        return weights
+
+
+def authors_layers(folder: str) -> types.ModuleType:
+    """Returns the module of HSTU's authors with their layers.
+
+    It calls two operators of fbgemm, which PyTorch's own functions replace here.
+    """
+    path = "generative_recommenders.research.modeling.sequential.hstu"
+    if path in sys.modules:
+        return sys.modules[path]
+    library = torch.library.Library("fbgemm", "DEF")
+    library.define(
+        "jagged_to_padded_dense(Tensor values, Tensor[] offsets, int[] max_lengths, float padding_value=0.0) -> Tensor"
+    )
+    library.define("dense_to_jagged(Tensor dense, Tensor[] offsets) -> (Tensor, Tensor[])")
+    library.impl("jagged_to_padded_dense", padded_rows, "CompositeImplicitAutograd")
+    library.impl("dense_to_jagged", packed_rows, "CompositeImplicitAutograd")
+    sys.path.insert(0, folder)
+    module = importlib.import_module(path)
+    module.library = library  # a library's operators go with it
+    return module
+
+
+def padded_rows(
+    values: torch.Tensor, offsets: list[torch.Tensor], max_lengths: list[int], padding_value: float = 0.0
+) -> torch.Tensor:
+    """Returns the rows (sum of lengths, width) as (batch_size, max_lengths[0], width)."""
+    (starts,), (longest,) = offsets, max_lengths
+    parts = list(values.split(starts.diff().tolist()))
+    padded = torch.nn.utils.rnn.pad_sequence(parts, batch_first=True, padding_value=padding_value)
+    return torch.nn.functional.pad(padded, (0, 0, 0, longest - padded.shape[1]), value=padding_value)
+
+
+def packed_rows(dense: torch.Tensor, offsets: list[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Returns the rows of (batch_size, length, width) without padding, (sum of lengths, width), and the offsets."""
+    (starts,) = offsets
+    is_token = torch.arange(dense.shape[1], device=dense.device) < starts.diff()[:, None]
+    return dense[is_token], offsets
+
+
 CLASSES = (LR, FM, MLP, WideDeep, DeepFM, PNN, CIN, XDeepFM, DCN, DCNv2)
 
 
@@ -328,6 +431,8 @@ ZOO = {
     "bst": ("BST", "BST", "dnn_hidden_units"),
     "dien": ("DIEN", "DIEN", "dnn_hidden_units"),
     "sim": ("LongCTR/SIM", "SIM", "dnn_hidden_units"),
+    "twin": ("LongCTR/TWIN", "TWIN", "dnn_hidden_units"),
+    "eta": ("LongCTR/ETA", "ETA", "dnn_hidden_units"),
     "mmoe": ("multitask/MMoE", "MMoE", "tower_hidden_units"),
     "ple": ("multitask/PLE", "PLE", "tower_hidden_units"),
     "two_tower": ("DSSM", "DSSM", ""),
@@ -358,6 +463,8 @@ BY_MODULE = (
     "fcn",
 )
 FILES = {"GDCNP": "GDCN"}
+# Models of long histories, which take a history as additional rows of the candidate's columns, not as a column.
+LONG = ("sim", "twin", "eta")
 
 
 def of_history(name: str, spec: Spec) -> dict[str, object]:
@@ -367,7 +474,7 @@ def of_history(name: str, spec: Spec) -> dict[str, object]:
         return settings | {"attention_hidden_units": list(spec.unit), "attention_hidden_activations": "sigmoid"}
     if name == "bst":
         return settings | {"num_heads": spec.heads, "seq_pooling_type": "target"}
-    if name == "sim":  # a short sequence of length 1 holds only the candidate, no item
+    if name in LONG:  # a short sequence of length 1 holds only the candidate, no item
         return {"num_heads": spec.heads, "attention_dim": spec.attention, "topk": spec.found, "short_seq_len": 1}
     if name == "two_tower":
         return {}
@@ -384,10 +491,14 @@ def zoo_weights(name: str, model: BaseModel, spec: Spec) -> dict[str, Weight]:
     if name == "two_tower":
         return weights | task_network(model.user_tower, "tower_0") | task_network(model.item_tower, "tower_1")
     weights |= dnn_weights(model.dnn)
-    if name == "sim":
+    if name in LONG:
         attention = model.long_attention
-        layers = {"search/candidate": model.W_a, "search/item": model.W_b, "attention/query": attention.W_q}
-        layers |= {"attention/key": attention.W_k, "attention/value": attention.W_v, "attention/output": attention.W_o}
+        layers = {"attention/query": attention.W_q, "attention/value": attention.W_v, "attention/output": attention.W_o}
+        layers["attention/key"] = attention.W_h if name == "twin" else attention.W_k
+        if name == "sim":
+            layers |= {"search/candidate": model.W_a, "search/item": model.W_b}
+        if name == "eta":
+            weights["search/planes"] = same(model.random_rotations, *model.random_rotations.shape[1:])
         return weights | {name: transposed(layer.weight) for name, layer in layers.items()}
     if name == "din":
         *hidden, last = [
@@ -512,8 +623,7 @@ def zoo_model(name: str, spec: Spec, logits: bool) -> BaseModel:
         settings["num_cross_layers"] = spec.cross
     if name == "autoint":
         settings |= {"attention_layers": spec.layers, "num_heads": spec.heads, "attention_dim": spec.dim}
-    # SIM takes a history as additional rows of the candidate's columns, not as a column.
-    described = dataclasses.replace(spec, history=0, item=1) if name == "sim" else spec
+    described = dataclasses.replace(spec, history=0, item=1) if name in LONG else spec
     if name == "fcn":  # its widths are those of a head
         described = dataclasses.replace(spec, dim=settings["embedding_dim"])
     model = getattr(module, class_name)(feature_map(described), **settings)
@@ -530,14 +640,19 @@ def zoo_model(name: str, spec: Spec, logits: bool) -> BaseModel:
 
 
 def build(name: str, spec: Spec, logits: bool) -> Built:
-    model = zoo_model(name, spec, logits) if spec.zoo else dict(zip(MODELS, CLASSES, strict=True))[name](spec, logits)
+    if name == "hstu":
+        model: BaseModel = Units(spec, logits)
+    elif spec.zoo:
+        model = zoo_model(name, spec, logits)
+    else:
+        model = dict(zip(MODELS, CLASSES, strict=True))[name](spec, logits)
 
     def inputs(ids: torch.Tensor, labels: torch.Tensor) -> Any:
         univalent = ids[:, : len(spec.sizes)].unbind(1)
         columns = {f"f{index}": column.contiguous() for index, column in enumerate(univalent)}
         if spec.history:
             items = ids[:, len(spec.sizes) :]
-            if name == "sim":
+            if name in LONG:
                 candidate = columns.pop("f0")
                 searched = {"f0": torch.cat([items, candidate[:, None]], dim=1).reshape(-1)}
                 return columns | {LABEL: labels}, searched, items > 0
@@ -545,12 +660,18 @@ def build(name: str, spec: Spec, logits: bool) -> Built:
             columns[HISTORY] = padded_before(items) if name == "bst" else items.contiguous()
         return columns | dict.fromkeys(model.feature_map.labels, labels)
 
-    weights = None if spec.zoo else model.weights()
-    if spec.history or spec.tasks > 1:
+    weights = model.weights() if isinstance(model, Model) else None
+    if weights is None and (spec.history or spec.tasks > 1):
         weights = zoo_weights(name, model, spec)
     elif name in BY_MODULE:
         weights = module_weights(model, spec)
-    unused = {"sim": ("dnn_aux.", "short_attention."), "ple": (f"cgc_layers.0.gate.{spec.tasks}.",)}
+    short = "short_attention."
+    unused = {
+        "sim": ("dnn_aux.", short),
+        "twin": (short,),
+        "eta": (short,),
+        "ple": (f"cgc_layers.0.gate.{spec.tasks}.",),
+    }
 
     def outputs(batch: Any) -> torch.Tensor:
         predicted = model(batch)

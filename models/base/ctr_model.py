@@ -19,6 +19,8 @@ from ctrpipe.models.layers.tower import Tower
 
 # Constructor arguments that are not hyperparameters.
 NO_OPTIONS = ("name", "embeds")
+# How a number of `transform: embed` becomes an embedding.
+NUMBER_OPTIONS = ("number_embedding", "number_bins", "number_scale")
 
 
 class CTRModel(keras.Model):
@@ -169,8 +171,9 @@ class CTRModel(keras.Model):
         """Returns a multilayer perceptron with the normalisation of the model's options; see Tower."""
         return Tower(hidden_units, outputs, activation, dropout, l2, *self._normalization, name=name)
 
-    def check_normalization(self, name: str) -> None:
-        """Raises ValueError if `normalization` is given and no layer is normalised.
+    def check_used(self, name: str) -> None:
+        """Raises ValueError if `normalization` is given and no layer is normalised, or an option of numbers and no
+        number is embedded.
 
         Args:
             name: The model's name, for the error.
@@ -178,6 +181,13 @@ class CTRModel(keras.Model):
         asked = self._normalization[0] != "none"
         if asked and not any(getattr(layer, "norms", None) for layer in self._flatten_layers()):
             raise ValueError(f"{name}: there is no hidden layer that `normalization` could normalise; remove it")
+        defaults = CTRModel.options()
+        changed = [key for key in NUMBER_OPTIONS if self._hyperparameters.get(key, defaults[key]) != defaults[key]]
+        if changed and self.number_table is None:
+            raise ValueError(
+                f"{name}: {changed[0]} is for numbers that it embeds, and there are none; give them transform: embed, "
+                f"or remove {changed[0]}"
+            )
 
     def make_linear(self, l2: float) -> None:
         """Creates the layers of the linear part: `linear` for the ids and `linear_dense` for the dense features.
@@ -442,7 +452,9 @@ class CTRModel(keras.Model):
                 shape.
         """
         defaults = cls.options()
-        return {key: value for key, value in later.items() if key in defaults and value != defaults[key]}
+        unused = () if "hidden_units" in defaults else ("normalization", "normalization_place")
+        of_own = {key: value for key, value in later.items() if key in defaults and key not in unused}
+        return {key: value for key, value in of_own.items() if value != defaults[key]}
 
     @classmethod
     def options(cls) -> dict[str, Any]:

@@ -145,7 +145,7 @@ def create(name: str, feature_map: FeatureMap, **hyperparameters: Any) -> "CTRMo
     """
     check_hyperparameters(name, **hyperparameters)
     model = model_class(name)(feature_map, **hyperparameters)
-    model.check_normalization(name)
+    model.check_used(name)
     return model
 
 

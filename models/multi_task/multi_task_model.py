@@ -6,14 +6,14 @@ from typing import Any
 
 from keras import ops
 
-from ctrpipe.models.base.ctr_model import CTRModel, require_several_tasks
+from ctrpipe.models.base.ctr_model import NUMBER_OPTIONS, CTRModel, require_several_tasks
 from ctrpipe.models.base.feature_map import FeatureMap
 from ctrpipe.models.base.registry import check_hyperparameters, model_class
 from ctrpipe.models.base.tensors import Inputs, Shape, Tensor
 
 # A model that overrides one of these methods looks up embeddings in its own way. It cannot be nested in another model.
 _OWN_WAYS = ("rows", "call", "tables")
-_SHARED = ("embedding_dim", "embedding_stddev", "embedding_l2", "embedding_dropout")
+_SHARED = ("embedding_dim", "embedding_stddev", "embedding_l2", "embedding_dropout", *NUMBER_OPTIONS)
 _LINEAR = ("use_linear", "linear_l2", "linear_rate")
 
 
@@ -94,7 +94,7 @@ def _interaction(settings: Mapping[str, Any], feature_map: FeatureMap, embedding
         check_hyperparameters(name, **options)
         own = {"embedding_dim": embedding_dim, "embeds": False, "name": f"interaction_{number}", **options}
         made = model(feature_map, **own)
-        made.check_normalization(name)
+        made.check_used(name)
         return made
     except ValueError as error:
         raise ValueError(f"interaction: {error}") from error

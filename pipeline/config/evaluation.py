@@ -89,8 +89,8 @@ class Bounds(Section):
 
 # The lowest and the highest value of the metrics that have one. A model gets close to some of them only.
 _LOWEST = {"auc": 0.0, "gauc": 0.0, "log_loss": 0.0, "calibration": 0.0, "rmse": 0.0, "mae": 0.0}
-_HIGHEST = {"auc": 1.0, "gauc": 1.0, "rig": 1.0, "r2": 1.0}
-_NEVER_REACHED = frozenset({"log_loss", "calibration", "rmse", "mae", "rig", "r2"})
+_HIGHEST = {"auc": 1.0, "gauc": 1.0, "auc_minus_log_loss": 1.0, "rig": 1.0, "r2": 1.0}
+_NEVER_REACHED = frozenset({"log_loss", "auc_minus_log_loss", "calibration", "rmse", "mae", "rig", "r2"})
 _IDEAL = {"calibration": 1.0}
 
 
@@ -252,6 +252,8 @@ class Gates(Section):
     """Limits of the gAUC, 0 to 1; needs `evaluation.group`. null: none."""
     log_loss: Bounds | None = None
     """Limits of the mean log loss, in nats per row; null: none."""
+    auc_minus_log_loss: Bounds | None = None
+    """Limits of the AUC minus the log loss, the number that `training.monitor` knows by this name; null: none."""
     rig: Bounds | None = pydantic.Field(Bounds(min=0.0), examples=[{"min": 0.02}])
     """Limits of the RIG (relative information gain), 1 - log loss / entropy of the base rate. Below 0, a model predicts
     worse than the click rate of the test rows as every row's prediction; the default blocks it. null: none.
@@ -299,7 +301,7 @@ class Gates(Section):
 
     @pydantic.model_validator(mode="after")
     def _can_be_passed(self) -> "Gates":
-        _check_bounds(self, ("auc", "gauc", "log_loss", "rig", "calibration"))
+        _check_bounds(self, ("auc", "gauc", "log_loss", "auc_minus_log_loss", "rig", "calibration"))
         _check_drops(self.max_drop.items(), self.training_noise.items())
         return self
 

@@ -13,6 +13,7 @@ from tensorflow_model_analysis.proto import config_pb2
 from ctrpipe.common.estimates import (
     Estimate,
     auc_estimate,
+    auc_minus_log_loss_estimate,
     calibration_estimate,
     gauc_estimate,
     log_loss_estimate,
@@ -28,6 +29,7 @@ from ctrpipe.pipeline.evaluation.trainings import STATED, noisy_difference
 ESTIMATES = {
     "auc": auc_estimate,
     "log_loss": log_loss_estimate,
+    "auc_minus_log_loss": auc_minus_log_loss_estimate,
     "rig": rig_estimate,
     "calibration": calibration_estimate,
 }
@@ -38,6 +40,7 @@ UNDEFINED = {
     "slice": "not a finite number",
     "change": "not a finite number: the last blessed model's predictions of these test rows are not",
 }
+NO_GROUPS = "not defined on these test rows: fewer than two groups have rows of both classes"
 
 
 def eval_config(
@@ -116,7 +119,9 @@ def read_gates(
     last_blessed, more_trainings = ([each[known] for each in side] for side in (last_blessed, more_trainings))
     scored = scored.labelled(task)
     labels, probabilities, weights = scored.labels[task], scored.probabilities[task], scored.weights
-    absolute = {"auc": gates.auc, "log_loss": gates.log_loss, "rig": gates.rig, "calibration": gates.calibration}
+    absolute = {"auc": gates.auc, "log_loss": gates.log_loss, "auc_minus_log_loss": gates.auc_minus_log_loss}
+    absolute |= {"rig": gates.rig, "calibration": gates.calibration}
+    values["auc_minus_log_loss"] = values.get("auc", math.nan) - values.get("log_loss", math.nan)
     for metric, bounds in absolute.items():
         if bounds:
             estimate = ESTIMATES[metric](labels, probabilities, weights) if bounds.confidence else None
@@ -124,7 +129,7 @@ def read_gates(
     if gates.gauc:
         of_groups = _gauc(scored, task, probabilities)
         value = math.nan if of_groups is None else of_groups.value
-        rows += _absolute("gauc", gates.gauc, value, of_groups if gates.gauc.confidence else None)
+        rows += _absolute("gauc", gates.gauc, value, of_groups, NO_GROUPS)
     if (limits := gates.calibration) and limits.slices:
         rows += slice_gates(limits, scored, task)
     changes = _overall(result, "_diff")
@@ -136,7 +141,10 @@ def read_gates(
             bound = f"at most {drop:g} worse than the last blessed model"
             if metric == "gauc":
                 ours, theirs = (_gauc(scored, task, each) for each in (probabilities, last_blessed[0]))
-                worse = math.nan if ours is None or theirs is None else theirs.value - ours.value
+                if ours is None or theirs is None:
+                    rows.append(gate_row(metric, "change", bound, None, False, NO_GROUPS))
+                    continue
+                worse = theirs.value - ours.value
             else:
                 change = changes.get(metric, math.nan)
                 worse = 0.0 - change if metric == "auc" else change
@@ -171,17 +179,22 @@ def _gauc(scored: ScoredRows, task: str, probabilities: np.ndarray) -> Estimate 
     return gauc_estimate(scored.groups, scored.labels[task], probabilities, scored.weights, scored.group_weight)
 
 
-def _absolute(metric: str, bounds: Bounds, value: float, estimate: Estimate | None) -> Iterator[dict[str, Any]]:
+def _absolute(
+    metric: str, bounds: Bounds, value: float, estimate: Estimate | None, undefined: str = UNDEFINED["absolute"]
+) -> Iterator[dict[str, Any]]:
     """Yields the rows of a metric's lower and upper limit.
 
-    If the bounds have a confidence level, `estimate` provides the standard error of the metric.
+    If the bounds have a confidence level, `estimate` provides the standard error of the metric. `undefined` is the
+    reason of a row if the metric has no value.
     """
     sides = (("at least", bounds.min, operator.ge, -1), ("at most", bounds.max, operator.le, 1))
     for name, limit, keeps, direction in sides:
         if limit is None:
             continue
         bound = f"{name} {limit:g}"
-        if bounds.confidence is None:
+        if not math.isfinite(value):
+            yield gate_row(metric, "absolute", bound, None, False, undefined)
+        elif bounds.confidence is None:
             yield gate_row(metric, "absolute", bound, value, keeps(value, limit))
         elif estimate is None:
             yield gate_row(
@@ -218,7 +231,8 @@ def change_gate(
     bound = f"at most {drop:g} worse than the last blessed model beyond noise"
     known = [[each for each in side if each is not None] for side in (ours, last)]
     if [len(side) for side in known] != [len(ours), len(last)]:
-        return gate_row(metric, "change", bound, None, True, "the metric has no error on so few rows of a class")
+        few = NO_GROUPS if metric == "gauc" else "the metric has no error on so few rows of a class"
+        return gate_row(metric, "change", bound, None, True, few)
     if not all(math.isfinite(each.value) for side in known for each in side):
         return gate_row(metric, "change", bound, math.nan, False)
     usual = STATED[metric] * (abs(known[1][0].value) if metric == "log_loss" else 1.0)

@@ -13,6 +13,7 @@ REGULARISE = (
     "raise training.table_l2 (model.embedding_l2 with an optimizer other than adam) and model.dropout, or make "
     "model.hidden_units and model.embedding_dim smaller"
 )
+QUALITY = ("auc", "gauc", "log_loss", "auc_minus_log_loss", "rig")  # the gates' metrics of how good a model is
 STILL_IMPROVING = "raise training.epochs: the model was still improving when they ended"
 
 
@@ -29,7 +30,7 @@ def advice(
     """
     failed = {(gate["metric"], gate["kind"]) for gate in gates if not gate["passed"]}
     texts: list[str] = []
-    if failed & {("auc", "absolute"), ("log_loss", "absolute"), ("rig", "absolute")}:
+    if failed & {(metric, "absolute") for metric in QUALITY}:
         texts += _for_quality(metrics, history, config)
     if ("rig", "absolute") in failed:
         texts.append("gates.rig null, or a lower gates.rig.min: it lifts the gate for a model worse than the base rate")

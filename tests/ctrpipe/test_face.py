@@ -89,6 +89,20 @@ def test_a_blocked_run_says_which_gate_blocked_it(tmp_path):
     shows_itself(run, "The model is blocked by 1 gate of 2 and not pushed (rig: -0.14 is not at least 0).")
 
 
+def test_a_run_and_a_sweep_in_groups_show_gauc(tmp_path):
+    metrics = {"auc": 0.61, "gauc": 0.5432, "log_loss": 0.68, "rig": 0.1, "calibration": 1.7}
+    metrics |= {"blessed": True, "model_version": 1, "examples": 9}
+    run = ctrpipe.Run(tmp_path, tmp_path / "models" / "ctr", metrics)
+    shows_itself(run, "gauc", "0.5432")
+    assert run.to_pandas()["gauc"].tolist() == [0.5432]
+    names = ("auc", "gauc", "log_loss", "validation_auc", "validation_gauc", "validation_log_loss")
+    for value, shown in ((0.5432, True), (None, False)):
+        means = {name: {"mean": value if "gauc" in name else 0.7, "std": None} for name in names}
+        report = {"points": [{"name": "small", "metrics": means}], "best": "small", "monitor": "validation_auc"}
+        sweep = ctrpipe.Sweep(tmp_path, report)
+        assert ("gauc" in repr(sweep)) == ("0.5432" in repr(sweep)) == shown
+
+
 @pytest.mark.large(like="tests/e2e/test_pipeline.py::test_a_second_run_comes_from_the_cache_and_a_failed_gate_blocks")
 @slow
 def test_the_same_frame_again_is_taken_from_the_cache(tmp_path, capfd):

@@ -124,6 +124,16 @@ def test_a_model_that_makes_no_embeddings_of_numbers_says_so(name):
         create(name, embedding(name), **SMALL[name])
 
 
+@pytest.mark.parametrize(("key", "given"), [("number_embedding", "autodis"), ("number_bins", 8), ("number_scale", 0.1)])
+def test_options_of_numbers_are_refused_where_none_is_embedded(key, given):
+    with pytest.raises(ValueError, match=f"^dcn_v2: {key} is for numbers that it embeds, and there are none"):
+        create("dcn_v2", embedding("dcn_v2", ()), **SMALL["dcn_v2"], **{key: given})
+    create("dcn_v2", embedding("dcn_v2"), **SMALL["dcn_v2"], **{key: given})
+    inner = {"name": "mlp", "hidden_units": [3], key: given}
+    with pytest.raises(ValueError, match=f"interaction: {key} belongs to the shared embeddings"):
+        create("mmoe", map_of("mmoe"), **{**SMALL["mmoe"], "interaction": inner})
+
+
 # The transform -------------------------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from ctrpipe.common.errors import InputError
 from ctrpipe.models import create
+from ctrpipe.models.base.registry import model_class
 from ctrpipe.models.layers.tower import Tower, has_batch_statistics
 from ctrpipe.pipeline.config import Model, Training, load_config
 from ctrpipe.pipeline.training.job import TrainingJob
@@ -109,6 +110,13 @@ def test_impossible_arguments_are_named(options, message):
 def test_a_model_without_a_hidden_layer_refuses_normalization(name):
     with pytest.raises(ValueError, match=f"^{name}: there is no hidden layer that `normalization` could normalise"):
         create(name, map_of(name), **SMALL[name], normalization="layer")
+
+
+def test_a_stage_without_a_hidden_layer_trains_before_a_model_with_normalization():
+    options = {**SMALL["fnn"], "normalization": "batch", "normalization_place": "after"}
+    later = {**type(create("fnn", map_of("fnn"), **options)).options(), **options}
+    create("fm", map_of("fnn"), **model_class("fm").options_of_stage(later))
+    assert model_class("features_only").options_of_stage(later)["normalization"] == "batch"
 
 
 def test_an_expert_without_a_hidden_layer_refuses_normalization_too():

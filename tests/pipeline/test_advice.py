@@ -33,8 +33,9 @@ def tried(
     return advice(gates, metrics, {"evaluations": evaluations, "best": best, "stopped": stopped}, config)
 
 
-def test_a_model_that_the_baseline_beats_is_too_large_for_its_rows() -> None:
-    regularise, baseline, bound = tried("auc", baseline=LR)
+@pytest.mark.parametrize("metric", ["auc", "gauc", "auc_minus_log_loss"])
+def test_a_model_that_the_baseline_beats_is_too_large_for_its_rows(metric: str) -> None:
+    regularise, baseline, bound = tried(metric, baseline=LR)
     assert regularise.startswith("raise training.table_l2") and "larger than these rows can teach" in regularise
     assert baseline.startswith("model.name lr, the baseline, whose AUC is 0.7500 on the same rows")
     assert bound.startswith("another bound in gates")

@@ -1,5 +1,6 @@
 """The gate table against the decision that TFMA takes, on eight rows whose metrics can be worked out by hand."""
 
+import dataclasses
 import functools
 import math
 import pathlib
@@ -79,6 +80,7 @@ def test_bounds_that_hold_and_an_equal_model_pass(folder, tmp_path):
     bounds = {
         "auc": {"min": GOOD_AUC - 0.001, "max": GOOD_AUC + 0.001},
         "log_loss": {"min": log_loss(GOOD) - 0.001, "max": log_loss(GOOD) + 0.001},
+        "auc_minus_log_loss": {"min": GOOD_AUC - log_loss(GOOD) - 0.001, "max": GOOD_AUC - log_loss(GOOD) + 0.001},
         "calibration": {"min": min(CALIBRATION, 1) - 0.001, "max": max(CALIBRATION, 1) + 0.001},
     }
     gates = {**bounds, "max_drop": {"auc": 0.0, "log_loss": 0.0}}
@@ -86,6 +88,7 @@ def test_bounds_that_hold_and_an_equal_model_pass(folder, tmp_path):
     assert blessed and not failing and not failed(rows)
     found = [(row["metric"], row["kind"], row["value"]) for row in rows]
     values = {"auc": GOOD_AUC, "log_loss": log_loss(GOOD), "calibration": CALIBRATION}
+    values["auc_minus_log_loss"] = GOOD_AUC - log_loss(GOOD)
     expected = [(name, "absolute", pytest.approx(values[name], abs=1e-6)) for name in bounds for _ in ("min", "max")]
     assert found == expected + [("auc", "change", 0.0), ("log_loss", "change", 0.0)]
 
@@ -124,11 +127,13 @@ def test_each_bound_that_is_missed_is_a_row_that_failed(folder, tmp_path):
     gates = {
         "auc": {"min": GOOD_AUC + 0.001},
         "log_loss": {"min": 0.1, "max": log_loss(GOOD) - 0.001},
+        "auc_minus_log_loss": {"min": 0.62},
         "calibration": {"min": CALIBRATION + 0.001, "max": 1.5},
     }
     blessed, failing, rows = decide(folder, tmp_path, "good", None, gates)
     assert not blessed and failing == ["auc", "calibration", "log_loss"]
-    expected = [("auc", "at least 0.934333"), ("log_loss", "at most 0.322202"), ("calibration", "at least 0.967667")]
+    expected = [("auc", "at least 0.934333"), ("log_loss", "at most 0.322202")]
+    expected += [("auc_minus_log_loss", "at least 0.62"), ("calibration", "at least 0.967667")]
     assert failed(rows) == expected
     assert rows[0]["reason"] == "0.9333 is not at least 0.934333"
 
@@ -208,6 +213,10 @@ def bootstrap(metric, *models: str) -> np.ndarray:
     return np.array(found) @ [1, -1][: len(models)]
 
 
+def auc_minus_log_loss(labels: np.ndarray, scores: np.ndarray) -> float:
+    return metrics.auc(labels, scores) - metrics.log_loss(labels, scores)
+
+
 @pytest.mark.parametrize(
     ("metric", "function", "side", "beyond", "passes"),
     [
@@ -215,6 +224,8 @@ def bootstrap(metric, *models: str) -> np.ndarray:
         ("auc", metrics.auc, "min", 0.1, False),
         pytest.param("log_loss", metrics.log_loss, "max", 0.1, True, marks=pytest.mark.large),
         ("log_loss", metrics.log_loss, "max", -0.1, False),
+        ("auc_minus_log_loss", auc_minus_log_loss, "min", 0.1, False),
+        pytest.param("auc_minus_log_loss", auc_minus_log_loss, "min", -0.1, True, marks=pytest.mark.large),
         ("calibration", metrics.calibration, "min", 0.1, False),
     ],
 )
@@ -227,6 +238,42 @@ def test_a_limit_with_confidence_is_kept_by_the_worst_that_chance_makes_of_the_m
     gates = {metric: {side: float(limit), "confidence": 0.95}, "max_drop": {}}
     [row] = table(many, tmp_path, "noisy", None, gates)
     assert row["passed"] == passes and "with 95% confidence" in row["reason"], row
+
+
+def test_limits_of_gauc_are_kept_by_the_worst_that_chance_makes_of_the_users(many, tmp_path):
+    run = scored_log.config(MANY, {"ctr": "label"}, (), {"max_drop": {}})
+    files = list((many / "payload").iterdir())
+    judge(many / "noisy", many / "good", files, scored_log.gates_of(run), tmp_path, Workers(processes=1))
+    _, scored, _ = evaluate(tmp_path, None, files, run.log_spec, run.evaluation, "rows")
+    last = last_of(tmp_path)
+    random = np.random.default_rng(5)
+    users = random.integers(1, 61, ROWS)
+
+    def of_gates(gates: dict, groups: np.ndarray) -> list[dict]:
+        grouped = dataclasses.replace(scored, groups=groups, group_weight="impressions")
+        return read_gates(tmp_path, Gates.model_validate({"rig": None, "max_drop": {}, **gates}), grouped, last)
+
+    labels, every = np.array(MANY["label"]), [users == user for user in range(1, 61)]
+    noisy, good = (
+        np.array([[metrics.auc(labels[own], np.array(MANY[model])[own]), own.sum()] for own in every])
+        for model in ("noisy", "good")
+    )
+    value, better = (np.average(side[:, 0], weights=side[:, 1]) for side in (noisy, good))
+    draws = (noisy[random.integers(60, size=60)] for _ in range(1000))
+    least = np.quantile([np.average(draw[:, 0], weights=draw[:, 1]) for draw in draws], 0.05)
+    for limit, passes in ((least + 0.25 * (value - least), False), (least - 0.25 * (value - least), True)):
+        [row] = of_gates({"gauc": {"min": float(limit), "confidence": 0.95}}, users)
+        assert row["passed"] == passes and row["value"] == pytest.approx(value)
+        [row] = of_gates({"gauc": {"min": float(limit)}}, users)
+        assert row["passed"]
+    for drop, passes in ((better - value - 1e-6, False), (better - value + 1e-6, True)):
+        [row] = of_gates({"max_drop": {"gauc": float(drop)}, "max_drop_confidence": None}, users)
+        assert row["passed"] == passes and row["value"] == pytest.approx(better - value)
+    alone, limits = np.arange(1, ROWS + 1), {"gauc": {"min": 0.5}, "max_drop": {"gauc": 0.0}}
+    for confidence, passes in ((None, [False, False]), (0.95, [False, True])):
+        rows = of_gates({**limits, "max_drop_confidence": confidence}, alone)
+        assert [row["passed"] for row in rows] == passes
+        assert all("fewer than two groups have rows of both classes" in row["reason"] for row in rows)
 
 
 def test_a_drop_blocks_only_where_a_paired_test_is_sure_of_it(many, tmp_path):

@@ -72,9 +72,9 @@ def follower(addresses: list[str], backend: str = "tensorflow") -> Iterator[subp
             process.kill()
 
 
-def one_process(files, work, **changes):
+def one_process(files, work, model=SMALL, **changes):
     training = Training(**{**CLIPPED, **changes, "distribution": "one_device"})
-    return train(TrainingJob(SMALL, training, MAP, *files, 1), work)
+    return train(TrainingJob(model, training, MAP, *files, 1), work)
 
 
 KILLED_WORKER_TEST = (
@@ -93,16 +93,18 @@ KILLED_WORKER_TEST = (
     ids=["tensorflow", "jax, rows, refit"],
 )
 def test_two_workers_train_the_model_of_one_process(changes, files, tmp_path, monkeypatch):
+    """Batch normalisation takes its statistics over the rows of both."""
+    model = Model(**{**SMALL.model_dump(), "normalization": "batch"})
     addresses = free_addresses(2)
     monkeypatch.setenv("TF_CONFIG", config_of(addresses, 0))
     said: list[dict] = []
     with follower(addresses, changes["backend"]) as other:
-        job = TrainingJob(SMALL, Training(**{**CLIPPED, **changes}), MAP, *files, 1)
+        job = TrainingJob(model, Training(**{**CLIPPED, **changes}), MAP, *files, 1)
         together = train(job, tmp_path / "two", said.append)
         said_there = other.communicate(timeout=60)[1]
         assert other.returncode == 0, said_there
         assert "trained mlp with" in said_there
-    alone = one_process(files, tmp_path / "one", **changes)
+    alone = one_process(files, tmp_path / "one", model, **changes)
     assert len(said) == 4
     for key in ("train_loss", "validation_log_loss"):
         np.testing.assert_allclose(
