@@ -18,6 +18,8 @@ TIMES_SIZE = 4  # a body may take this many times its own size, plus --max_json_
 # Bytes per element, measured with the most expensive parser.
 _VALUE, _STRING, _LIST, _OBJECT, _MEMBER, _LEVEL = 112, 184, 176, 272, 32, 240
 _MEMBER_SAVES = 58  # bytes saved by a number that is a member: each column is one array
+_MOST_COLUMNS = 4096  # members per object; rows have no more
+_OWN_NAME = 32  # bytes of a member's name that is in no other object
 _TEXT = 11  # bytes per byte of a string: as str, bytes, TensorFlow string and response text
 _BODY = 1
 # The worst case, in bytes per byte of a body: a body of opening brackets only.
@@ -27,6 +29,7 @@ _UNCOUNTED_BYTES, _USUAL = 16 << 10, 16
 _PIECE_BYTES = 1 << 20
 _MARKS = b',[{:"'
 _SINGLE_ROW = 320  # bytes per value if rows are read one by one, not in bulk
+_FEATURE = 400  # bytes per feature of one example: in Python, as a tf.Example, and in TensorFlow's parser
 CHECK_EVERY = 1000  # values between checks of the time
 
 
@@ -56,6 +59,14 @@ class Reading:
         """Raises ServingError if the client no longer waits for the response."""
         if self.is_over():
             raise ServingError("DEADLINE_EXCEEDED", "Timed out waiting for notification")
+
+    def check_features(self, count: int) -> None:
+        """Raises ServingError if an example of `count` features would take too much memory."""
+        if count * _FEATURE > self.spare_bytes:
+            raise bad_request(
+                f"An example of {count} features would take more than --max_json_memory_bytes={self.spare_bytes}; "
+                "send the features that the model reads"
+            )
 
     def check_single_rows(self, count: int) -> None:
         """Raises ServingError if `count` values would take too much memory when rows are read one by one.
@@ -132,7 +143,7 @@ def _cost(size: int, counts: tuple[int, ...], depth: int, text: int) -> int:
         + _STRING * strings
         + _LIST * lists
         + _OBJECT * objects
-        + _MEMBER * colons
+        + (_MEMBER + _OWN_NAME * _has_own_names(counts)) * colons
         + _LEVEL * depth
         + _TEXT * text
     )
@@ -157,7 +168,13 @@ def _saved(counts: tuple[int, ...]) -> int:
     The counts must exclude marks inside strings.
     """
     *_, colons, _ = counts
-    return _MEMBER_SAVES * min(colons, _plain_values(counts))
+    return 0 if _has_own_names(counts) else _MEMBER_SAVES * min(colons, _plain_values(counts))
+
+
+def _has_own_names(counts: tuple[int, ...]) -> bool:
+    """Returns whether members have names that are in no other object: a row has no such number of columns."""
+    _, _, objects, colons, _ = counts
+    return colons > _MOST_COLUMNS * objects
 
 
 def _count_outside_strings(body: bytes) -> tuple[tuple[int, ...], int, int]:

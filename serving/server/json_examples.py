@@ -46,6 +46,7 @@ def _example(value: object, reading: Reading) -> bytes:
     """Returns a serialized tf.Example, written field by field: Python's protobuf refuses names that are not UTF-8."""
     if not isinstance(value, dict):
         raise bad_request(f"Example must be JSON object but got JSON {json_type(value)}")
+    reading.check_features(len(value))
     features: dict[str, bytes] = {}
     for index, (key, content) in enumerate(members(value)):
         if not index % CHECK_EVERY:

@@ -131,13 +131,13 @@ def large_context(target: Target) -> list[Measure]:
 
 
 def large_examples(target: Target) -> list[Measure]:
-    """One example with many features, then one with a feature of many values."""
-    count = target.take(400_000, 20_000)
-    features = b",".join(b'"%x": 1' % number for number in range(count))
-    values = b'"f": [%b]' % b",".join([b"1"] * (count * 3 // 2))  # no more fit the memory of a request
+    """One example with too many features, one with as many as are taken, and one with a feature of many values."""
+    most, least = target.take(400_000, 20_000), target.take(160_000, 8_000)
+    features = [b",".join(b'"%x": 1' % number for number in range(count)) for count in (most, least)]
+    values = b'"f": [%b]' % b",".join([b"1"] * (most * 3 // 2))  # no more fit the memory of a request
     return [
         measure
-        for example in (features, values)
+        for example in (*features, values)
         for measure in _attack(target, b'{"signature_name": "regress", "examples": [{%b}]}' % example, method="regress")
     ]
 

@@ -117,6 +117,13 @@ def test_rows_that_differ_are_read_one_by_one_in_bounded_number():
         parse_predict({"instances": rows}, {"x": tf.float32}, reading=Reading(spare_bytes=2 * MEBIBYTE))
 
 
+def test_members_of_one_object_cost_their_names_too():
+    one, rows = ({str(number): 1 for number in range(300_000)}, [dict.fromkeys("abc", 1)] * 100_000)
+    with pytest.raises(ServingError, match="would take"):
+        check_cost(json.dumps({"instances": [one]}).encode(), 55_000_000, 100_000)
+    check_cost(json.dumps({"instances": rows}).encode(), 55_000_000, 100_000)
+
+
 def test_a_context_counts_in_every_example():
     body = {"context": {"c": "a" * 100_000}, "examples": [{}] * 1000}
     with pytest.raises(ServingError, match=r"A context of \d+ bytes in each of 1000 examples"):

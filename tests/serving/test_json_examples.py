@@ -49,6 +49,17 @@ def test_long_names_and_lists_have_their_lengths():
     assert {name: list(feature.float_list.value) for name, feature in parsed.items()} == features
 
 
+@pytest.mark.parametrize("place", ["examples", "context"])
+def test_an_example_of_more_features_than_fit_the_memory_is_refused(place):
+    features = {str(number): 1 for number in range(100)}
+    body = {"examples": [features] * 3} if place == "examples" else {"examples": [{}], "context": features}
+    assert parse_examples(body, Reading(spare_bytes=40_000))
+    with pytest.raises(
+        ServingError, match="An example of 100 features would take more than --max_json_memory_bytes=39"
+    ):
+        parse_examples(body, Reading(spare_bytes=39_999))
+
+
 @pytest.mark.parametrize(
     ("example", "looks"),  # the looks at the time until CHECK_EVERY members or values are read
     [({str(number): 1 for number in range(CHECK_EVERY + 1)}, 1), ({"f": [1, True] * CHECK_EVERY}, 2)],
