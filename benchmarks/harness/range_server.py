@@ -30,6 +30,8 @@ def range_server(folder: pathlib.Path) -> Iterator[int]:
 def _serve(port: int, folder: str) -> None:
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        # As servers of stores do: the bytes after the header would wait 40 ms for the client's delayed acknowledgement.
+        disable_nagle_algorithm = True
 
         def log_message(self, *args: object) -> None:
             pass
