@@ -13,6 +13,7 @@ from ctrpipe.common.progress import announce
 
 METADATA = pathlib.Path("tfx", "metadata.sqlite")  # TFX's database, relative to the folder
 ARTIFACTS = pathlib.Path("tfx", "artifacts")  # the folders of TFX's artifacts, relative to the folder
+LOCK = ".lock"  # file that is locked during a run
 DATABASE_WAIT = 60.0  # seconds
 _DATABASE_POLL = 0.5
 
@@ -56,7 +57,7 @@ def one_run_at_a_time(output: pathlib.Path) -> Iterator[None]:
     Raises:
         InputError: another process holds the lock, or the folder was removed during the block.
     """
-    path = output / ".lock"
+    path = output / LOCK
     with open(path, "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -72,6 +73,18 @@ def one_run_at_a_time(output: pathlib.Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_UN)  # a fork may keep the file open
         if not _is_at(path, lock.fileno()):
             raise _removed(output)
+
+
+def is_locked(path: pathlib.Path) -> bool:
+    """Returns whether a process holds the lock of a file; False without the file."""
+    try:
+        with open(path) as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
 
 
 def _is_at(path: pathlib.Path, file: int) -> bool:

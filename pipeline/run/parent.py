@@ -1,13 +1,13 @@
 """Resolves the parent of a run's warm start before anything is read or trained."""
 
 import dataclasses
-import fcntl
 import pathlib
 import zipfile
 from typing import Any
 
 from ctrpipe.common.errors import InputError, one_line
 from ctrpipe.common.fingerprints import fingerprint
+from ctrpipe.common.output_folder import LOCK, is_locked
 from ctrpipe.common.progress import announce
 from ctrpipe.models.base.saved import DESCRIPTION, WEIGHTS, read_description
 from ctrpipe.pipeline.components import SERVABLE
@@ -62,7 +62,7 @@ def find_parent(folder: pathlib.Path, output: pathlib.Path) -> Parent:
         raise InputError(
             f"training.warm_start: {folder}: its run has not finished; wait for it, or name another parent"
         )
-    if folder.resolve() != output.resolve() and _is_locked(folder):
+    if folder.resolve() != output.resolve() and is_locked(folder / LOCK):
         raise InputError(
             f"training.warm_start: {folder}: a run is writing it; wait for it, or name one of its versions"
         )
@@ -89,15 +89,3 @@ def find_parent(folder: pathlib.Path, output: pathlib.Path) -> Parent:
     graph = [asset_path(version, name).read_text() for name in assets]
     hashed = fingerprint(contents, graph, (kept / DESCRIPTION).read_text())
     return Parent(str(folder.resolve()), str(version), str(kept), hashed)
-
-
-def _is_locked(run: pathlib.Path) -> bool:
-    """Returns whether a run holds the lock of a folder."""
-    try:
-        with open(run / ".lock") as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    return False

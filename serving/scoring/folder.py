@@ -12,6 +12,7 @@ from typing import Any
 from ctrpipe.common import stores
 from ctrpipe.common.errors import InputError
 from ctrpipe.common.files import write_json, write_text
+from ctrpipe.common.output_folder import is_locked
 from ctrpipe.common.store_folders import MANIFEST, one_writer, upload, work_folder
 from ctrpipe.common.stores import StoreError, in_parallel
 from ctrpipe.serving.layout import model_files
@@ -279,7 +280,7 @@ def unread_rows_removed(output: pathlib.Path) -> Iterator[None]:
     try:
         yield
     except InputError:
-        if _is_locked(output / UNFINISHED / _LOCK):  # by the process of another scoring, which may have made them
+        if is_locked(output / UNFINISHED / _LOCK):  # by the process of another scoring, which may have made them
             raise
         read = _files_read(output)
         for made in set(data.glob("*")) - before:
@@ -297,17 +298,6 @@ def _files_read(output: pathlib.Path) -> list[pathlib.Path]:
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
         files += map(pathlib.Path, json.loads((output / UNFINISHED / _PLAN).read_text())["files"])
     return [path.resolve() for path in files]
-
-
-def _is_locked(lock: pathlib.Path) -> bool:
-    try:
-        with open(lock) as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
 
 
 def _some(paths: list[str]) -> str:

@@ -71,6 +71,17 @@ def compare(
     return comparison, {column["column"]: column for column in comparison["columns"]}
 
 
+def test_logs_whose_equal_values_would_be_others_are_not_compared(tmp_path):
+    data = {"format": "csv", "header": True, "labels": {"ctr": "y"}}
+    spec = LogSpec.model_validate({"data": data, "features": [{"kind": "categorical", "columns": ["zip"]}]})
+    (tmp_path / "a.csv").write_text("y,zip\n0,00009\n1,00010\n")
+    pd.DataFrame({"y": [0, 1], "zip": [9, 10]}).to_parquet(tmp_path / "b.parquet")
+    files = [[str(tmp_path / name)] for name in ("a.csv", "b.parquet")]
+    for kind in ("drift", "skew"):
+        with pytest.raises(InputError, match="column zip is text, and of type int64 .*'00009' is another category"):
+            compare_logs(spec, *files, kind, Monitoring(), 10_000, 0, ONE)
+
+
 def breaches(columns: dict) -> set[str]:
     return {name for name, column in columns.items() if column["breached"]}
 

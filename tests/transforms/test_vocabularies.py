@@ -195,3 +195,5 @@ def test_a_column_without_line_breaks_is_not_escaped(tmp_path):
     assert (tmp_path / "escaped_vocabulary_b").read_bytes() == b"back\\\\slash\nline\\nbreak\n"
     found = read_vocabularies(tmp_path, spec)
     assert {column: known.to_pylist() for column, known in found.items()} == values
+    (tmp_path / "vocabulary_a").write_bytes(b"")  # damaged
+    assert read_vocabularies(tmp_path, spec)["a"].to_pylist() == []
